@@ -9,6 +9,7 @@ import pytest
 from tests.architecture.project import ROOT
 
 PATH = re.compile(r"`((?:\w+/)+(?:\w+\.py)?)`")
+FILE = re.compile(r"`(\w+\.py)`")
 #: Documents may leave out the folder that they are about.
 BEFORE = ("", "dovetail", "dovetail/normalize", "dovetail/codegen/cpu", "dovetail/codegen/gpu")
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
@@ -19,3 +20,11 @@ def test_paths_lead_to_files(document) -> None:
     named = set(PATH.findall(document.read_text()))
     before = BEFORE[:2] if document.name == "architecture.md" else BEFORE
     assert [path for path in sorted(named) if not any((ROOT / each / path).exists() for each in before)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_named_without_a_folder_are_somewhere(document) -> None:
+    folders = ("dovetail", "tests", "benchmarks")
+    there = {file.name for folder in folders for file in (ROOT / folder).rglob("*.py")}
+    others = {"symbolic_convert.py"}  # PyTorch's
+    assert sorted(set(FILE.findall(document.read_text())) - there - others) == []
