@@ -176,8 +176,9 @@ def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Op
 
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
-    """The `aot_eager` backend: stop after the graphs and run their operators one by one, those that draw among them."""
-    return Stages(graph, fakes, replace(options, fallback_random=True), events, _operators).compiled()
+    """The `aot_eager` backend: stop after the graphs, run operators one by one, drawing and rounding as eager."""
+    options = replace(options, fallback_random=True, numerics="eager")
+    return Stages(graph, fakes, options, events, _operators).compiled()
 
 
 #: How each built-in backend compiles a captured graph.
