@@ -39,7 +39,8 @@ from dovetail.ir.loops import (
 )
 from dovetail.ir.ranges import new_range
 from dovetail.ir.records import dataclass
-from dovetail.ir.text import INFIX, LITERALS, contiguous, derived_dtype
+from dovetail.ir.reshape import contiguous_strides
+from dovetail.ir.text import INFIX, LITERALS, derived_dtype
 
 _DECLARATION = re.compile(
     r"(?P<kind>input|output|temporary|local) (?P<name>\w+): (?P<dtype>\w+)\[(?P<sizes>.*?)\]"
@@ -127,7 +128,7 @@ class _Reader:
         match = _DECLARATION.match(line)
         assert match is not None
         sizes = self.dims(match["sizes"])
-        strides = contiguous(sizes) if match["strides"] is None else self.dims(match["strides"])
+        strides = contiguous_strides(sizes) if match["strides"] is None else self.dims(match["strides"])
         offset = self.dims(match["offset"])[0] if match["offset"] else 0
         device = torch.device(match["device"] or HOST)
         buffer = Buffer(match["name"], _dtype(match["dtype"]), device, sizes, strides, offset, match["kind"])

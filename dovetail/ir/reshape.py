@@ -1,4 +1,4 @@
-"""Two shapes of the same elements, dimension by dimension."""
+"""Shapes: how elements lie in rows, and two shapes of the same elements, dimension by dimension."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 
 Chunk = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def contiguous_strides(sizes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Row-major strides as PyTorch gives them: a size of 0 counts as 1."""
+    strides: list[Dim] = []
+    step: Dim = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * (1 if size == 0 else size)
+    return tuple(reversed(strides))
 
 
 def chunks(old: Sequence[Dim], new: Sequence[Dim]) -> list[Chunk]:

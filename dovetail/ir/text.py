@@ -54,6 +54,7 @@ from dovetail.ir.loops import (
     value_exprs,
 )
 from dovetail.ir.ranges import extent
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ir.scalar import SCALAR_OPS
 
 #: Operators written infix: symbol and Python's precedence, loosest 0. Comparisons do not chain.
@@ -92,20 +93,10 @@ def derived_dtype(name: str, args: Sequence[Expr]) -> torch.dtype | None:
     return args[1 if name == "where" and len(args) > 1 else 0].dtype
 
 
-def contiguous(sizes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Row-major strides; a size of 0 counts as 1."""
-    strides: list[Dim] = []
-    step: Dim = 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step = step * (1 if size == 0 else size)
-    return tuple(reversed(strides))
-
-
 def declaration(buffer: Buffer) -> str:
     """`kind name: dtype[sizes] strides (...) offset n on device`."""
     text = f"{buffer.kind} {buffer.name}: {dtype_name(buffer.dtype)}[{', '.join(map(str, buffer.sizes))}]"
-    if buffer.strides != contiguous(buffer.sizes):
+    if buffer.strides != contiguous_strides(buffer.sizes):
         text += f" strides ({', '.join(map(str, buffer.strides))})"
     if buffer.offset != 0:
         text += f" offset {buffer.offset}"

@@ -27,7 +27,7 @@ from dovetail.ir.loops import (
     View,
 )
 from dovetail.ir.ranges import new_range
-from dovetail.ir.text import contiguous
+from dovetail.ir.reshape import contiguous_strides
 
 CPU = torch.device("cpu")
 F32, F64, I64, BOOL, BF16 = torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16
@@ -37,7 +37,7 @@ _TESTS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def buffer(name: str, sizes: tuple, dtype: torch.dtype = F32, kind: str = "temporary", strides: tuple | None = None):
-    return Buffer(name, dtype, CPU, sizes, strides or contiguous(sizes), 0, kind)
+    return Buffer(name, dtype, CPU, sizes, strides or contiguous_strides(sizes), 0, kind)
 
 
 class Maker:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 import dovetail
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ops.lowering.emit import two_stages
-from dovetail.ops.lowering.value import Spec, contiguous_strides
+from dovetail.ops.lowering.value import Spec
 
 REDUCTIONS = {
     "sum": lambda x, d, k: x.sum(d, keepdim=k), "mean": lambda x, d, k: (x * 2 + 1).mean(d, keepdim=k),

@@ -48,6 +48,7 @@ _WEIGHT: dict[Any, int] = {aten.convolution.default: 1, aten.convolution_backwar
 _BLOCK = 16
 _TRANSPOSED: dict[Any, int] = {aten.convolution.default: 6, aten.convolution_backward.default: 7}
 
+
 def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
     """In place on the graph; returns it unchanged when no convolution would gain."""
     if options.numerics == "eager":

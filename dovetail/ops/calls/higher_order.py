@@ -60,7 +60,6 @@ TRANSFORMS: dict[Any, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-
 def linearize(function: Callable[..., Any], *primals: Any) -> Any:
     """`torch.func.linearize`, whose own tracing is not needed for a function that is a graph already."""
 

@@ -32,9 +32,10 @@ from dovetail.ir.loops import (
     View,
 )
 from dovetail.ir.ranges import new_range
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ir.scalar import REDUCTIONS
 from dovetail.ops.lowering import build
-from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
+from dovetail.ops.lowering.value import Indices, Spec, Value
 
 At = Callable[[Indices], Expr]
 

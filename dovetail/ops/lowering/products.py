@@ -25,12 +25,13 @@ from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import on_host, traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.fake.rules import products as shapes
 from dovetail.ops.lowering import build, views
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows
-from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
+from dovetail.ops.lowering.value import Indices, Spec, Value
 
 ROWS = Rows(rounds_otherwise=True)
 

@@ -15,13 +15,14 @@ from dovetail.ir import dims
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.fake.rules.reductions import reduction
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, opmath
-from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
+from dovetail.ops.lowering.value import Indices, Spec, Value
 
 ROWS = Rows()
 

@@ -24,11 +24,12 @@ from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, BufferRef, Expr, Load, Local, Loop, Reduce, Store
 from dovetail.ir.ranges import new_range
 from dovetail.ir.records import dataclass
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter, nested, ranges
 from dovetail.ops.lowering.registry import opmath
-from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
+from dovetail.ops.lowering.value import Indices, Spec, Value
 
 aten = torch.ops.aten
 

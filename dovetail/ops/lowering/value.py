@@ -105,16 +105,6 @@ class Value:
         return replace(self, dtype=dtype, load=load, base=None, offset=0)
 
 
-def contiguous_strides(sizes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Row-major strides as PyTorch gives them: a size of 0 counts as 1."""
-    strides: list[Dim] = []
-    step: Dim = 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step = step * (1 if size == 0 else size)
-    return tuple(reversed(strides))
-
-
 def spec_of(val: Any) -> Any:
     """The Spec of a (fake) tensor; of a tuple or list of them a tuple; other values as they are.
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ir.reshape import Chunk, chunks
+from dovetail.ir.reshape import Chunk, chunks, contiguous_strides
 from dovetail.ops.fake.rules import view_rules as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows
-from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
+from dovetail.ops.lowering.value import Indices, Spec, Value
 
 ROWS = Rows(only_indices=True)
 

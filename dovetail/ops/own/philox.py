@@ -15,12 +15,13 @@ import torch
 
 from dovetail.ir.loops import Const, Expr, Local, Op
 from dovetail.ir.records import dataclass
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ir.scalar import SCALAR_OPS
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows
-from dovetail.ops.lowering.value import Indices, Spec, Value, contiguous_strides
+from dovetail.ops.lowering.value import Indices, Spec, Value
 from dovetail.ops.own.library import library
 
 ROWS = Rows()

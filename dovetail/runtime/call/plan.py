@@ -91,8 +91,6 @@ class CallPlan:
     watched: int = 0
 
 
-
-
 def load(
     plan: CallPlan, run: Call, graph: Call, fakes: Sequence[Any] = (), like: Sequence[Any] = (),
     constants: Sequence[Any] = (),

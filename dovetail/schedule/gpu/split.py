@@ -38,7 +38,7 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.ir.ranges import extent
-from dovetail.ops.lowering.value import contiguous_strides
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.schedule.fusion.nest import count, linear
 from dovetail.schedule.gpu.cut import SHORT, Cut, RangePiece, cut, known
 from dovetail.schedule.gpu.recompute import RecomputedRows
