@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Mapping
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -15,15 +15,12 @@ from torch.nn.modules import module as torch_module
 from dovetail.capture.calling.nn_modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL
 from dovetail.capture.outside.wrap import function_parts
 from dovetail.capture.process.trusted_code import foreign
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Cell
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 RESERVED = frozenset(("graph", "G", "F", "K", "M", "P", "object", "dict", "list", "tuple"))
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from types import BuiltinMethodType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.suspended_generators import SHELLS, state_of
 from dovetail.capture.interpreter.frame import Frame, GeneratorValue, run_frames
 from dovetail.capture.outside.wrap import WRAPPERS, remember, wrap_object
-from dovetail.capture.values.base import NULL, Value
+from dovetail.capture.values.base import NULL, Session, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.objects import Handling, Lazy, real_dict
 from dovetail.ir.captured import EMPTY, HANDLED, Continuation, Point
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Attr, Item, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,17 @@ gave, which the next call gives again. There the graph ends before the call, and
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.tables.graph_functions import storage_of
-from dovetail.capture.values.base import MISSING, Const, Value, serial
+from dovetail.capture.values.base import MISSING, Const, Session, Value, serial
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 #: Caches that have to be asked: what they gave was changed, or what is behind them changes something.
 ASKED: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -17,14 +17,11 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.capture.values.base import MISSING, NotNative, RestartCapture, Value
+from dovetail.capture.values.base import MISSING, NotNative, RestartCapture, Session, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.objects import real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.fake.symbolic.symint import dim_of
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 HOOK = "_initialize_hook"
 

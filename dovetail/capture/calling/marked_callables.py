@@ -8,13 +8,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.interpreter.comptime import ComptimeContext
 from dovetail.capture.process.unguarded_facts import alone, ask
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Kwargs, NotNative, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Kwargs, NotNative, Session, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.iterators import IteratorValue
@@ -22,9 +22,6 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.errors import Unsupported
 from dovetail.ir import asked
 from dovetail.ir.marks import Mark
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Handler = Callable[[Any, Any, Args, Kwargs, Any], Value]
 

@@ -7,15 +7,12 @@ took and is always called as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from dovetail.capture.calling.nn_modules import SCRIPT_REMEDY
-from dovetail.capture.values.base import NONE, Raised, Value
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
+from dovetail.capture.values.base import NONE, Raised, Session, Value
 
 #: A declared type → the class of arguments that it takes as they are.
 AS_THEY_ARE: dict[str, type] = {"Tensor": torch.Tensor, "int": int, "float": float, "bool": bool, "str": str}

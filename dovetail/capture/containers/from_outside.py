@@ -6,7 +6,7 @@ import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,7 +14,7 @@ from dovetail.capture.containers.hashing import identified
 from dovetail.capture.containers.single_entries import KeyAt, by_tensors, look_up, plainly_read, read_keyed
 from dovetail.capture.numbers.input_numbers import varies_inside
 from dovetail.capture.outside.wrap import WRAPPERS, owned, remember, wrap, wrapper_for
-from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.containers import DictValue, ListValue, TupleValue
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import Lazy
@@ -23,9 +23,6 @@ from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import has_literal
 from dovetail.ir.source import Attr, ComputedItem, DictGet, Item, OwnDict, RawItem, RawView, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def _wrap_tuple(s: Session, obj: Any, source: Source | None) -> Value:

@@ -7,12 +7,12 @@ A key that compares by identity is the object outside, and the entry relies on w
 from __future__ import annotations
 
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.cpython import special_results
 from dovetail.capture.outside.distinct_objects import rely_on_identity
 from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import MISSING, Const, NotNative, Value
+from dovetail.capture.values.base import MISSING, Const, NotNative, Session, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
@@ -20,9 +20,6 @@ from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def hashable(s: Session, value: Value) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.process import unguarded_facts
-from dovetail.capture.values.base import MISSING, Const, Raised, Value
+from dovetail.capture.values.base import MISSING, Const, Raised, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue, ViewValue
 from dovetail.capture.values.instance_dict import NamespaceValue
@@ -23,9 +23,6 @@ from dovetail.capture.values.iterators import (
 )
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 FUNCTION = type(lambda: None)
 

@@ -8,19 +8,16 @@ the tensor: `state.get(group["params"][3])`.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Keyed, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 #: Types whose `get` is a dictionary's own.
 KEYED = (dict, OrderedDict, defaultdict)

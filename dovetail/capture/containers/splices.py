@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.numbers import dispatch, input_numbers
-from dovetail.capture.values.base import Const, LazyConst, Value
+from dovetail.capture.values.base import Const, LazyConst, Session, Value
 from dovetail.capture.values.unread_span import Span
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Splices:

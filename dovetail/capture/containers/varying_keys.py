@@ -7,7 +7,7 @@ whether the container has the item. What needs to know the whole container asks 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,16 +15,13 @@ from dovetail.capture.containers.hashing import member
 from dovetail.capture.containers.single_entries import KEYED
 from dovetail.capture.containers.splices import Splices, real
 from dovetail.capture.numbers import dispatch, input_numbers
-from dovetail.capture.values.base import MISSING, Const, Value, is_singleton
+from dovetail.capture.values.base import MISSING, Const, Session, Value, is_singleton
 from dovetail.capture.values.containers import DictValue, SequenceValue, SliceValue, TupleValue, literal, varying_tuple
 from dovetail.capture.values.objects import Lazy, ModuleValue, ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import LENGTH, Computed, ComputedAttr, ComputedItem, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 # ---------------------------------------------------------------- sequences
 

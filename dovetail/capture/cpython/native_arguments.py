@@ -17,14 +17,10 @@ from types import (
     MethodDescriptorType,
     WrapperDescriptorType,
 )
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import Args, Kwargs
+from dovetail.capture.values.base import Args, Kwargs, Session
 from dovetail.ir.stores import remembered
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 #: Whose functions and classes look at how many arguments there are before they do anything.
 MODULES = frozenset("builtins collections _collections itertools functools _functools _operator _bisect _heapq".split())

@@ -11,7 +11,7 @@ from dovetail.capture.polyfills.iteration import first, listed
 from dovetail.capture.protocols.formatting import joined
 from dovetail.capture.protocols.subscripts import mark
 from dovetail.capture.tables.opcode_handlers import op
-from dovetail.capture.values.base import MISSING, NONE, NULL, Const, Value
+from dovetail.capture.values.base import MISSING, NONE, NULL, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, copied
 from dovetail.capture.values.iterators import IteratorValue
@@ -21,7 +21,6 @@ from dovetail.capture.values.sets import SetValue
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
     from dovetail.capture.interpreter.frame import Frame
-    from dovetail.capture.session import Session
 
 CONVERSIONS: dict[int, Callable[..., str]] = {0: format, 1: str, 2: repr, 3: ascii}
 

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.tables.opcode_handlers import op
-from dovetail.capture.values.base import NONE, Raised, Value
+from dovetail.capture.values.base import NONE, Raised, Session, Value
 from dovetail.capture.values.iterators import IteratorValue
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
     from dovetail.capture.interpreter.frame import Frame
-    from dovetail.capture.session import Session
 
 AWAITABLE = 0x80 | 0x100  # a coroutine, or a generator that `types.coroutine` marked
 ASYNC_GENERATOR = 0x200

@@ -7,18 +7,15 @@ switches were is put back when capture ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.process import guarded_state
 from dovetail.capture.tables.known_callables import KNOWN
-from dovetail.capture.values.base import NONE, Args, Kwargs, Value
+from dovetail.capture.values.base import NONE, Args, Kwargs, Session, Value
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import ATTENTION
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 NAMES = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
 

@@ -8,7 +8,7 @@ only computes: a joint graph is recorded from the two graphs (`function_graphs.p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -20,17 +20,13 @@ from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.state.thread_state import without_gradients
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.tensors.operations import run_native
-from dovetail.capture.values.base import MISSING, Args, Kwargs, NotNative, Value, boolean
+from dovetail.capture.values.base import MISSING, Args, Kwargs, NotNative, Session, Value, boolean
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake.torch_fake_mode import NoShapeRule
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 _NATIVE_APPLY: Any = torch.autograd.Function.__dict__["apply"]  # before PyTorch 2.15 a classmethod in Python
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.tensors.gradient_hooks import refuse_unknown
-from dovetail.capture.values.base import Value
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
+from dovetail.capture.values.base import Session, Value
 
 
 @known(torch.autograd.grad)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
@@ -15,12 +15,9 @@ import torch.utils.checkpoint
 from dovetail.capture.higher_order.func_transforms import Traced, record
 from dovetail.capture.process.settings import refuse_hooks
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Value
+from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ops.calls import higher_order
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 SETTINGS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 

@@ -9,7 +9,7 @@ operators'. Every graph's results own their memory, so that whoever runs it may 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -18,13 +18,10 @@ import torch.utils._pytree as pytree
 from dovetail.capture.higher_order import pytrees
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import Args, Const, Kwargs, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import FakeTensor
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 OPERATORS = torch.ops.higher_order
 

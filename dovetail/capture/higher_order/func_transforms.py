@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -21,12 +21,9 @@ from dovetail.capture.higher_order import pytrees
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tables.known_callables import CLOSURES, known
 from dovetail.capture.tensors.operations import run_native
-from dovetail.capture.values.base import Args, Kwargs, Value
+from dovetail.capture.values.base import Args, Kwargs, Session, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.ops.calls import higher_order
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Traced:

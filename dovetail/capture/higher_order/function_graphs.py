@@ -10,7 +10,7 @@ depends on whether its own gradient is wanted, or that steers the engine runs as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -18,7 +18,7 @@ import torch.fx
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tensors.repeatable import harmless, made_inside, makers_of
-from dovetail.capture.values.base import Const, Raised, RestartCapture, Value
+from dovetail.capture.values.base import Const, Raised, RestartCapture, Session, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
@@ -26,9 +26,6 @@ from dovetail.errors import Unsupported
 from dovetail.ir.records import dataclass
 from dovetail.ops.calls.autograd_calls import steers
 from dovetail.ops.calls.higher_order import Graphs
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class BackwardOpaque(RestartCapture):

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.utils import stateless
 
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import Args, Const, Kwargs, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.values.tensor import TensorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 TABLES = ("_parameters", "_buffers")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -14,12 +14,9 @@ import torch.utils._pytree as pytree
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tensors import autograd_engine
 from dovetail.capture.tensors.operations import run_native, to_graph
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.ops.calls import higher_order
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def pair(s: Session, value: Value) -> tuple[Any, Any]:

@@ -10,17 +10,14 @@ turns each one that the new graph uses into a parameter of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.fx
 
 from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.tables.graph_functions import impure, remove_dead
-from dovetail.capture.values.base import Value, serial
+from dovetail.capture.values.base import Session, Value, serial
 from dovetail.capture.values.tensor import TensorValue, refuse_choice
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Region:

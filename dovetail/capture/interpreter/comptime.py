@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import dis
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import torch.fx
 
-from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.base import Const, NotNative, Session, Value
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import SequenceValue
 from dovetail.capture.values.objects import Lazy
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.graphtext import code_text, graph_text
 from dovetail.ir.literals import in_words
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def shown(value: Any) -> str:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import Const
+from dovetail.capture.values.base import Const, Session
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def members(s: Session, group: Any) -> list[Any]:

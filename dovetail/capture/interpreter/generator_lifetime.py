@@ -10,12 +10,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import ROWS
-from dovetail.capture.values.base import Raised
+from dovetail.capture.values.base import Raised, Session
 from dovetail.capture.values.iterators import IteratorValue
 
 if TYPE_CHECKING:
     from dovetail.capture.interpreter.frame import Frame
-    from dovetail.capture.session import Session
 
 _LISTED: list[list[Any]] = [[]]
 _OURS = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to

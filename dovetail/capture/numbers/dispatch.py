@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.numbers.input_numbers import is_text, joined
 from dovetail.capture.tables.operator_names import out_of_place
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.number import answering
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def binary(s: Session, name: str, left: Value, right: Value) -> Value | None:

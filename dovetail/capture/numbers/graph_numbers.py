@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.fx import Node
@@ -13,13 +13,10 @@ from torch.fx import Node
 from dovetail.capture.numbers.input_numbers import is_number
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tables.operator_names import ARITHMETIC, BINARY
-from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.base import Const, NotNative, Session, Value
 from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import has_text
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos}

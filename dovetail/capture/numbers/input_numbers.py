@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -19,16 +19,13 @@ from dovetail.capture.numbers.size_table import new_symbol
 from dovetail.capture.outside.wrap import WRAPPERS
 from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, SIGNS, UNARY
-from dovetail.capture.values.base import Const, LazyConst, Value, boolean
+from dovetail.capture.values.base import Const, LazyConst, Session, Value, boolean
 from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.dims import Dim
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import in_words, literal
 from dovetail.ir.source import Computed, Drawn, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 NUMBERS = (int, float)
 EXACT = 2**53  # the integers up to here are floats

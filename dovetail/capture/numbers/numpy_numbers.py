@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,10 @@ from dovetail.capture.numbers import dispatch
 from dovetail.capture.numbers.input_numbers import InputNumber, number_of, source_of, varies
 from dovetail.capture.numbers.input_numbers import computed as made_by_residual
 from dovetail.capture.tables.operator_names import ARITHMETIC, BINARY
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.containers import SequenceValue
 from dovetail.capture.values.number import Precedence, answering
 from dovetail.ir.source import Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 _KINDS: dict[type, type] = {np.int64: int, np.float64: float}
 _PYTHONS: dict[Any, type] = {int: int, float: float, operator.index: int}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -19,14 +19,11 @@ from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.tables.graph_functions import storage_of
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, FIELD
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import on_host
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Node = torch.fx.Node
 

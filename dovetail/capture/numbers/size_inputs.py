@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.numbers.size_table import Bounds, dims_of, new_symbol
 from dovetail.capture.numbers.specialization import SizesConstant, names_of
+from dovetail.capture.values.base import Session
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
 from dovetail.ir.guard import Follows, Guard, GuardKind, TensorFacts
@@ -19,9 +20,6 @@ from dovetail.ir.varying import marks_of
 from dovetail.ops.fake.rules.layout import contiguous
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL
 from dovetail.ops.fake.symbolic.symint import dim_of, symint
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.numbers import input_numbers
 from dovetail.capture.numbers.size_values import as_dim, is_open_size, size_value
 from dovetail.capture.numbers.unbacked_sizes import UnbackedSize
-from dovetail.capture.values.base import Const, LazyConst, Value
+from dovetail.capture.values.base import Const, LazyConst, Session, Value
 from dovetail.capture.values.iterators import WALKS, ConstIterator, _from
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class SizeRange(LazyConst):

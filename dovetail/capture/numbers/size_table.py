@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.capture.state.placeholders import placeholder_of
+from dovetail.capture.values.base import Session
 from dovetail.ir import dims
 from dovetail.ir.captured import GraphInput, Origin
 from dovetail.ir.dims import Dim, Symbol
@@ -19,9 +20,6 @@ from dovetail.ir.source import Source
 from dovetail.ir.varying import Varying
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, MARKED, Sizes
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size, symint
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Bounds = tuple[int | None, int | None]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.numbers.input_numbers import InputNumber, size_argument
 from dovetail.capture.outside.wrap import FRESH
-from dovetail.capture.values.base import Const, Value, boolean
+from dovetail.capture.values.base import Const, Session, Value, boolean
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.number import Precedence, SymbolicNumber, answering
@@ -26,10 +26,6 @@ from dovetail.ir.literals import literal
 from dovetail.ir.sizesource import source_of, too_long
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 Rule = Callable[..., Dim | None]  # of the sizes of the compilation and the Dims of the operands
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.numbers.size_table import sizes_in
-from dovetail.capture.values.base import RestartCapture
+from dovetail.capture.values.base import RestartCapture, Session
 from dovetail.errors import SpecializedDimension, Unsupported
 from dovetail.ir import dims
 from dovetail.ir.dims import Symbol
 from dovetail.ir.source import Computed, Source
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 from dovetail.ops.fake.tensor import FakeTensor
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class SizesConstant(RestartCapture):

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.numbers.graph_numbers import InGraph
 from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.tables.operator_names import BINARY, FIELD
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.number import Precedence
 from dovetail.capture.values.tensor import TensorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 EXACT = 2**53  # the integers up to here are float64s
 

@@ -11,7 +11,7 @@ import contextlib
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -20,7 +20,7 @@ from dovetail.capture.numbers.graph_numbers import GraphNumber, InGraph, in_grap
 from dovetail.capture.numbers.size_values import DimNumber, as_dim, size_value
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tables.operator_names import COMPARE
-from dovetail.capture.values.base import Const, Value, boolean
+from dovetail.capture.values.base import Const, Session, Value, boolean
 from dovetail.capture.values.number import Precedence
 from dovetail.ir import dims
 from dovetail.ir.checks import assumed
@@ -28,9 +28,6 @@ from dovetail.ir.dims import Dim, Symbol
 from dovetail.ops.fake.symbolic.sizes import UNEQUAL, undecided
 from dovetail.ops.fake.symbolic.symint import symint
 from dovetail.ops.fake.symbolic.unbacked import INTEGERS, discovering
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Node = torch.fx.Node
 

@@ -9,17 +9,14 @@ their modules and classes have under a name is not (`process/trusted_code.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.process.trusted_code import changeable, trusted
-from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.base import MISSING, Session
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue, real_dict
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import ABSENT, GuardKind
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def rely_on_function(s: Session, real: Any) -> None:

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.containers import SliceValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound, Computed
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def rely_on_difference(s: Session, left: Value, right: Value) -> None:

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from dovetail.capture.values.base import MISSING, RestartCapture, Value
+from dovetail.capture.values.base import MISSING, RestartCapture, Session, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.records import dataclass
 from dovetail.ir.sizesource import size_of
 from dovetail.ir.source import Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Size = tuple[type, str, int]  # the class of an object, the name of its attribute, a dimension
 

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import functools
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.base import MISSING, NotNative, Session, Value
 from dovetail.capture.values.callables import MethodValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, SliceValue
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.ir.guard import GuardKind
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 HEAP_TYPE = 1 << 9
 UNCHANGING = (pathlib.PurePath,)  # by agreement, once made

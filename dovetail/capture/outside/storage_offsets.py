@@ -7,16 +7,14 @@ beginning of the storage, or refuses some places in it, is named here.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
 
+from dovetail.capture.values.base import Session
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Bound
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 SEEING = frozenset(
     ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter", "set_", "storage_offset", "view_as_complex")

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.base import MISSING, Session
 from dovetail.capture.values.callables import CellValue, MethodValue
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.objects import ObjectValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def held(s: Session, target: Any) -> bool:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dovetail.capture.tables.known_callables import STANDINS
+from dovetail.capture.values.base import Session
 from dovetail.errors import Unsupported
 from dovetail.ir.guard import Guard
 from dovetail.ir.varying import facts
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 CODE = "changes-often"
 

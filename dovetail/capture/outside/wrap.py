@@ -16,13 +16,13 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
 
 from dovetail.capture.tables.known_callables import KNOWN
-from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Session, Value, boolean
 from dovetail.capture.values.callables import (
     CellValue,
     ClassValue,
@@ -40,9 +40,6 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Attr, Bound, ComputedItem, Item, Source, path
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 

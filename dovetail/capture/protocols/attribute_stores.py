@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 import weakref
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,16 +11,13 @@ from dovetail.capture.outside import growing_state
 from dovetail.capture.protocols.attributes import FUNCTION, MODULE_TABLES, is_data_descriptor, no_attribute
 from dovetail.capture.protocols.class_attributes import HEAP_TYPE, class_set_attr
 from dovetail.capture.protocols.module_attributes import pymodule_set_attr
-from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, PyModuleValue, is_renamed
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.descriptors import borrowed, has_dict, kind_of
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, real_dict
 from dovetail.capture.values.tensor import TENSOR_STORES, TensorValue
 from dovetail.ir.source import Member
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def set_attr(s: Session, value: Value, name: str, new: Value) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import MISSING, Const, NotNative, Value
+from dovetail.capture.values.base import MISSING, Const, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.descriptors import ClassStore, Placeholder
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 NATIVE_NAMES = frozenset(("__annotations__", "__slots__", "__match_args__", "__doc__", "__module__", "__qualname__"))
 HEAP_TYPE = 1 << 9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.outside.definitions import rely_on_class
 from dovetail.capture.process import unguarded_facts
@@ -17,15 +17,12 @@ from dovetail.capture.protocols.attributes import (
     is_data_descriptor,
     stored,
 )
-from dovetail.capture.values.base import MISSING, NONE, Const, Value
+from dovetail.capture.values.base import MISSING, NONE, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue, MethodValue, SuperValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.descriptors import kind_of
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.ir.source import Attr
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:

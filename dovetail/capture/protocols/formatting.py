@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -14,7 +14,7 @@ from dovetail.capture.numbers import input_numbers
 from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.outside import stable_arguments
 from dovetail.capture.protocols.operators import native_call
-from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.base import Const, NotNative, Session, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.deferred import DeferredText, Snapshot
 from dovetail.capture.values.deferred import joined as late_text
@@ -22,9 +22,6 @@ from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 FUNCTION = types.FunctionType
 

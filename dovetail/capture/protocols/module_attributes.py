@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.process import unguarded_facts
-from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, PyModuleValue
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.ir.source import Attr, Global, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 FUNCTION = types.FunctionType
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -25,16 +25,13 @@ from dovetail.capture.tensors.assertions import HandlersNeeded
 from dovetail.capture.tensors.autograd_engine import renewed
 from dovetail.capture.tensors.input_fakes import as_input
 from dovetail.capture.tensors.repeatable import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 from dovetail.ir.captured import DRAWS, MODES_LEFT, Captured, GraphInput
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.lazy_module import LazyGraphModule
 from dovetail.ir.source import Bound, Drawn, FromArray, object_of
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.wrapped import is_wrapper
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def returning(s: Session, result: Value) -> ResidualEnding:

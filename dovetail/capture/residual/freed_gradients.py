@@ -12,16 +12,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from dovetail.capture.values.base import Session
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Attr, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from dovetail.bytecode import ROWS, decode
 from dovetail.capture.breaks.handled_exceptions import placed
@@ -21,11 +21,9 @@ from dovetail.capture.interpreter.frame import Frame
 from dovetail.capture.residual.rebuild import Rebuilder, state_line
 from dovetail.capture.residual.replay_effects import effects
 from dovetail.capture.state.thread_state import leave_changed, set_variables
+from dovetail.capture.values.base import Session
 from dovetail.capture.values.objects import Handling
 from dovetail.ir.captured import Continuation, Next
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Stopped(BaseException):

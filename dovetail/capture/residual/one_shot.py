@@ -9,15 +9,10 @@ The first step of an optimizer is such a region. Whoever empties the dictionary 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.base import MISSING, Session
 from dovetail.capture.values.containers import DictValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Arg, Attr, Source, path
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def is_one_shot(s: Session) -> bool:

@@ -18,7 +18,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from types import CellType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
@@ -37,7 +37,7 @@ from dovetail.capture.tensors.gradient_hooks import HookHandle
 from dovetail.capture.tensors.numpy_arrays import rebuild_array
 from dovetail.capture.tensors.operations import reachable
 from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import MISSING, Const, LazyConst, Value
+from dovetail.capture.values.base import MISSING, Const, LazyConst, Session, Value
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.deferred import DeferredText, Snapshot
@@ -52,9 +52,6 @@ from dovetail.ir.captured import Change, Continuation
 from dovetail.ir.literals import has_literal, literal
 from dovetail.ir.source import Attr, Computed, Source
 from dovetail.ops.fake.wrapped import is_wrapper
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Rebuilder:

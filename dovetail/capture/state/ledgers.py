@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
 
 from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import Guard
 from dovetail.ir.marks import STRICT
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Member, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @dataclass(slots=True)

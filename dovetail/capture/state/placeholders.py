@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import keyword
 import re
-from typing import TYPE_CHECKING
 
 import torch.fx
 
+from dovetail.capture.values.base import Session
 from dovetail.ir.source import Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def placeholder_of(s: Session, source: Source) -> torch.fx.Node:

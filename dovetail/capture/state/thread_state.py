@@ -15,14 +15,13 @@ import torch
 import torch.amp.autocast_mode as autocast_mode
 
 from dovetail.capture.process.settings import leave, put_back
-from dovetail.capture.values.base import FALSE, Const, Value, boolean
+from dovetail.capture.values.base import FALSE, Const, Session, Value, boolean
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.marks import STRICT
 from dovetail.ir.records import dataclass
 
 if TYPE_CHECKING:
     from dovetail.capture.residual.rebuild import Rebuilder
-    from dovetail.capture.session import Session
 
 
 @dataclass(eq=False)

@@ -14,15 +14,12 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dovetail.capture.process.trusted_code import foreign
-from dovetail.capture.values.base import NONE, Args, Kwargs, Value
+from dovetail.capture.values.base import NONE, Args, Kwargs, Session, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.ir.source import BUILTINS
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Handler = Callable[["Session", Args, Kwargs], Value]
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -22,7 +22,7 @@ from dovetail.capture.numbers import optimizer_counters
 from dovetail.capture.numbers.unbacked_sizes import Claim
 from dovetail.capture.tensors import torch_function
 from dovetail.capture.tensors.repeatable import Repeatable, repeatable
-from dovetail.capture.values.base import NONE, Const, RestartCapture, Value
+from dovetail.capture.values.base import NONE, Const, RestartCapture, Session, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.records import dataclass
@@ -30,7 +30,6 @@ from dovetail.ops.own.check import ERRORS, check
 
 if TYPE_CHECKING:
     from dovetail.capture.interpreter.frame import Frame
-    from dovetail.capture.session import Session
 
 JUMPS = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 

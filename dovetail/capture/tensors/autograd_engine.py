@@ -7,22 +7,19 @@ assigned is assigned after the graph. `backward` changes it while the graph runs
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
 from dovetail.capture.tensors.gradient_hooks import refuse_unknown
-from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Value
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import HOOKLESS, IS_VIEW, Attr, Computed, Source
 from dovetail.ops.calls.autograd_calls import leaves_of, steers
 from dovetail.ops.fake.wrapped import is_wrapper, made_of
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class GradFn(Value):

@@ -6,16 +6,11 @@ sides of it are compiled.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.ops.calls.autograd_calls import set_data
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def store_data(s: Session, value: TensorValue, new: Value) -> bool:

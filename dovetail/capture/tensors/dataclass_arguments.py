@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dovetail.capture.values.base import Session
 from dovetail.capture.values.objects import ObjectValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def _fields(s: Session, value: Any) -> dict[str, Any] | None:

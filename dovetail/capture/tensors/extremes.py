@@ -9,7 +9,7 @@ another: where the code does any of that, the graph ends.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -19,14 +19,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dovetail.capture.numbers import optimizer_counters
 from dovetail.capture.tables.graph_functions import owner
 from dovetail.capture.tables.operator_names import FIELD, out_of_place
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import ChosenNumber, ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.devices import HOST
 from dovetail.ops.calls.autograd_calls import steers
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch.fx
 from torch.utils.hooks import RemovableHandle
 
-from dovetail.capture.values.base import MISSING, NONE, Const, Value
+from dovetail.capture.values.base import MISSING, NONE, Const, Session, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
@@ -22,7 +22,6 @@ from dovetail.ops.calls.autograd_calls import Hook, remove_hook
 
 if TYPE_CHECKING:
     from dovetail.capture.residual.rebuild import Rebuilder
-    from dovetail.capture.session import Session
 
 
 class HookHandle(Value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
@@ -13,7 +13,7 @@ from dovetail.capture.outside.wrap import WRAPPERS, is_alike
 from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tensors import input_fakes, wrapper_tensors
 from dovetail.capture.tensors.operations import run_native
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.tensor import DISABLED, PLAIN, LazyTensor, TensorValue
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
@@ -21,9 +21,6 @@ from dovetail.ir.records import dataclass
 from dovetail.ir.source import Member, Source
 from dovetail.ops.fake.tensor import refuse_unusual
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:

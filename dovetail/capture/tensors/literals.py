@@ -5,17 +5,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.capture.values.base import Const
+from dovetail.capture.values.base import Const, Session
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import HOST
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 MAKERS = (torch.tensor, torch.as_tensor, torch.scalar_tensor)
 

@@ -8,14 +8,10 @@ Who branches on it ends the graph there.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
 
-from dovetail.capture.values.base import MISSING, Const, Value, boolean
+from dovetail.capture.values.base import MISSING, Const, Session, Value, boolean
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.tensor import Answer, TensorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def held(s: Session, container: Value, item: Value, wanted: bool) -> Value | None:

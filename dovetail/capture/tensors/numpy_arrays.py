@@ -28,7 +28,7 @@ from dovetail.capture.numbers.unbacked_sizes import unchanged_sizes
 from dovetail.capture.outside.wrap import WRAPPERS, remember, wrap_const, wrap_object
 from dovetail.capture.tables.graph_functions import graph_functions, tensor_methods
 from dovetail.capture.values.array import ArrayValue, NumberValue
-from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Value
+from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Session, Value
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
@@ -40,7 +40,6 @@ from dovetail.ops.fake.symbolic.symint import is_size
 
 if TYPE_CHECKING:
     from dovetail.capture.residual.rebuild import Rebuilder
-    from dovetail.capture.session import Session
 
 tnp: Any = torch._numpy
 

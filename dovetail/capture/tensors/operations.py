@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
@@ -27,7 +27,7 @@ from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
 from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_places
 from dovetail.capture.tensors import autograd_engine, dataclass_arguments, extremes, torch_function, wrapper_tensors
-from dovetail.capture.values.base import Const, NotNative, Value
+from dovetail.capture.values.base import Const, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.number import SymbolicNumber
@@ -38,9 +38,6 @@ from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.symbolic.retry import symbolically
 from dovetail.ops.fake.torch_fake_mode import NoShapeRule
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 # ---------------------------------------------------------------- calls
 

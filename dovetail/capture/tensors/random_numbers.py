@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tensors.numpy_arrays import DTYPES, array_of
-from dovetail.capture.values.base import MISSING, NONE, NotNative, Value
+from dovetail.capture.values.base import MISSING, NONE, NotNative, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Location
@@ -29,9 +29,6 @@ from dovetail.ir.devices import HOST
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Drawn, FromArray
 from dovetail.ops.fake import to_fake
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 LARGEST = 2**62  # of integers that say where a drawn one lies: it is then a number that a graph can have
 

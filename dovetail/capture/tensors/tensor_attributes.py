@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -23,15 +23,12 @@ from dovetail.capture.tables.graph_functions import tensor_methods
 from dovetail.capture.tensors import autograd_engine, gradient_hooks, literals, torch_function, wrapper_tensors
 from dovetail.capture.tensors.data_assignment import store_data
 from dovetail.capture.tensors.operations import METHODS, reachable, record, run_native, torch_method
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Session, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.tensor import PLAIN, TENSOR_STORES, TensorValue, as_tensor
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.fake.wrapped import is_wrapper
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def tensor_get_attr(s: Session, value: TensorValue, name: str) -> Value:

@@ -10,21 +10,17 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.overrides
 
-from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Value
+from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import DISABLED, PLAIN, TensorValue, as_tensor
 from dovetail.ir.devices import HOST
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 DEFAULT = torch.Tensor.__dict__["__torch_function__"].__func__
 

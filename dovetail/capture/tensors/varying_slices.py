@@ -7,7 +7,7 @@ graph reads and writes the tensor's own memory, and an input that overlaps anoth
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,15 +15,12 @@ from dovetail.capture.numbers import dispatch, input_numbers, unbacked_sizes
 from dovetail.capture.numbers.size_values import size_value
 from dovetail.capture.numbers.unbacked_sizes import UnbackedSize
 from dovetail.capture.tensors import torch_function
-from dovetail.capture.values.base import ELLIPSIS, Const, Value
+from dovetail.capture.values.base import ELLIPSIS, Const, Session, Value
 from dovetail.capture.values.containers import SliceValue, TupleValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Source
 from dovetail.ops.fake.symbolic.unbacked import INTEGERS
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def read(s: Session, tensor: TensorValue, index: Value) -> Value | None:

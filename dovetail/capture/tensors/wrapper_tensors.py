@@ -7,23 +7,20 @@ In the graph such a tensor is one value, as it is in the program. What its class
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from dovetail.capture.outside.definitions import rely_on_function
 from dovetail.capture.tensors import input_fakes
-from dovetail.capture.values.base import MISSING
+from dovetail.capture.values.base import MISSING, Session
 from dovetail.capture.values.tensor import DISABLED, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import NO_OVERRIDES
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Source
 from dovetail.ops.fake.wrapped import CODE, like
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 _SAYS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.objects import OpaqueValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class ArrayValue(OpaqueValue):

@@ -11,6 +11,8 @@ from dovetail.ir.source import Source
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session
+else:
+    Session = Any  # whose file imports nearly every other; all of capture has the name from here, for annotations
 
 
 class NotNative(Exception):

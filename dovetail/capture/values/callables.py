@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from types import CellType, CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import MISSING, NotNative, Value, serial
+from dovetail.capture.values.base import MISSING, NotNative, Session, Value, serial
 from dovetail.capture.values.objects import ObjectValue, real_dict
 from dovetail.ir.source import Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class CellValue(Value):

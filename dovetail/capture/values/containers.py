@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
-from dovetail.capture.values.base import MISSING, Const, NotNative, Value
+from dovetail.capture.values.base import MISSING, Const, NotNative, Session, Value
 from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Computed, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 LITERALS = (int, str, float, bool, bytes, NoneType)
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import Const, Value
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
+from dovetail.capture.values.base import Const, Session, Value
 
 
 class Snapshot(Value):

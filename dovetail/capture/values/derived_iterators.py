@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.iterators import IteratorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Mapping(IteratorValue):

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.objects import ObjectValue, real_dict
 from dovetail.ir.guard import GuardKind
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class NamespaceValue(Value):

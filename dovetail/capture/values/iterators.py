@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import MISSING, Const, Raised, Value
+from dovetail.capture.values.base import MISSING, Const, Raised, Session, Value
 from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.errors import NOWHERE, Unsupported
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 LIST_ITERATOR: type = type(iter([]))
 TUPLE_ITERATOR: type = type(iter(()))

@@ -8,10 +8,9 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 
 if TYPE_CHECKING:
-    from dovetail.capture.session import Session
     from dovetail.ir.dims import Dim
 
 

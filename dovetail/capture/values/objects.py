@@ -5,14 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import MISSING, NotNative, Value, serial
+from dovetail.capture.values.base import MISSING, NotNative, Session, Value, serial
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, OwnDict, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Lazy:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.process.unguarded_facts import text_order
-from dovetail.capture.values.base import MISSING, Const, Value
+from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.containers import LITERALS, literal, native
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class SetEntries(dict[Any, Value]):

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.fx
 
-from dovetail.capture.values.base import MISSING, NotNative, Value
+from dovetail.capture.values.base import MISSING, NotNative, Session, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.source import Source
 from dovetail.ops.fake.wrapped import CODE, is_wrapper
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 DISABLED = torch._C._disabled_torch_function_impl
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, torch.nn.Buffer))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 from dovetail.capture.values.objects import Lazy
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Item, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Span:

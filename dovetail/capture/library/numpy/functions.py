@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,16 +24,24 @@ from dovetail.capture.tensors import varying_slices
 from dovetail.capture.tensors.numpy_arrays import DTYPES, TENSOR_DTYPES, array_of, dtype_of, has_array, refuse, traced
 from dovetail.capture.tensors.operations import METHODS
 from dovetail.capture.values.array import ArrayValue, NumberValue, as_array
-from dovetail.capture.values.base import ELLIPSIS, NONE, Args, Const, Kwargs, NotNative, Value, boolean, is_singleton
+from dovetail.capture.values.base import (
+    ELLIPSIS,
+    NONE,
+    Args,
+    Const,
+    Kwargs,
+    NotNative,
+    Session,
+    Value,
+    boolean,
+    is_singleton,
+)
 from dovetail.capture.values.callables import KnownValue
 from dovetail.capture.values.containers import SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.iterators import NativeIterator
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir import arrays
 from dovetail.ir.devices import HOST, on_host
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 tnp: Any = torch._numpy
 

@@ -5,17 +5,14 @@ Functions that `functions.py` knows come here when no array takes part.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.numbers import numpy_numbers
 from dovetail.capture.tables.known_callables import FOLDED_METHOD_TYPES, KNOWN
-from dovetail.capture.values.base import Value
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
+from dovetail.capture.values.base import Session, Value
 
 NUMBERS = (bool, int, float, complex, np.generic)
 

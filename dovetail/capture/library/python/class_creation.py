@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import builtins
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.interpreter.frame import Frame
 from dovetail.capture.process.trusted_code import trusted
 from dovetail.capture.protocols.class_attributes import class_set_attr, stand_in
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.callables import CellValue, ClassValue, FunctionValue, SuperValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.descriptors import quiet_class
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 # ---------------------------------------------------------------- class statements
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.protocols.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.tables.known_callables import KNOWN, known
-from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, TracebackValue
 from dovetail.ir import recursion
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @known(BaseException.add_note)

@@ -8,7 +8,7 @@ import functools
 import threading
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.calling.cached_functions import ASKED, Changes, call_key
 from dovetail.capture.calling.calls import fold
@@ -16,17 +16,13 @@ from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.protocols.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Value, is_singleton
+from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Session, Value, is_singleton
 from dovetail.capture.values.callables import MethodValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import NOWHERE, Unsupported
 from dovetail.ir import asked
 from dovetail.ir.guard import GuardKind
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 # ---------------------------------------------------------------- functions and methods as objects
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.protocols.class_attributes import stand_in
 from dovetail.capture.tables.known_callables import KNOWN, known
-from dovetail.capture.values.base import MISSING, Args, Kwargs, Value, boolean
+from dovetail.capture.values.base import MISSING, Args, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, MethodValue
 from dovetail.ir import asked
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def _is(kind: type) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.containers.iteration import each
 from dovetail.capture.containers.varying_keys import entry, holds, remove_entry
@@ -22,6 +22,7 @@ from dovetail.capture.values.base import (
     Args,
     Const,
     Kwargs,
+    Session,
     Value,
     boolean,
     is_singleton,
@@ -32,9 +33,6 @@ from dovetail.capture.values.objects import Lazy
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import has_literal
 from dovetail.ir.source import Item, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Method = Callable[..., Any]
 YES = Const(True)

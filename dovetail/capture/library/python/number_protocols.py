@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -11,13 +11,10 @@ from dovetail.capture.calling.calls import fold
 from dovetail.capture.numbers import size_ranges
 from dovetail.capture.protocols.subscripts import indexed_by
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import Args, Const, Kwargs, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @known(range)

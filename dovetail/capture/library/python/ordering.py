@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.numbers import dispatch
 from dovetail.capture.numbers.tensor_numbers import TensorNumber
 from dovetail.capture.numbers.unbacked_sizes import UnbackedSize
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.tensors.extremes import choose
-from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.number import answering
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def _extreme(sign: str, name: str) -> Any:

@@ -18,7 +18,7 @@ from dovetail.capture.breaks.call_sites import LEVELS, called_at, sites
 from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.tables.known_callables import CALL_LATER, KNOWN, known
-from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value, boolean
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SliceValue, TupleValue
 from dovetail.capture.values.deferred import DeferredText, Snapshot
@@ -29,7 +29,6 @@ from dovetail.ir.source import Global
 
 if TYPE_CHECKING:
     from dovetail.capture.interpreter.frame import Frame
-    from dovetail.capture.session import Session
 
 
 def require(s: Session, function: Any) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dovetail.capture.protocols.attributes import BINDERS
 from dovetail.capture.tables.known_callables import INLINE, KNOWN
 from dovetail.capture.tensors.random_numbers import draw
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 from dovetail.capture.values.callables import MethodValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Handler = Callable[[Any, list[Value], dict[str, Value]], Value]
 

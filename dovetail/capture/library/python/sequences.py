@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,16 +20,13 @@ from dovetail.capture.protocols.operators import sequence_truth
 from dovetail.capture.protocols.subscripts import NO_INTEGER, as_index, backwards, mark, sequence_item, sequence_store
 from dovetail.capture.tables.known_callables import KNOWN, known, methods
 from dovetail.capture.tables.operator_names import COMPARE
-from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Args, Const, Kwargs, Value, boolean
+from dovetail.capture.values.base import NONE, NOT_IMPLEMENTED, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.deferred import joined
 from dovetail.capture.values.iterators import walk
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Method = Callable[..., Any]
 ZERO, ONE, LAST = Const(0), Const(1), Const(-1)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.containers.hashing import member, set_entries
 from dovetail.capture.containers.iteration import each
 from dovetail.capture.tables.known_callables import methods
-from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Value, boolean
+from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Session, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue, ViewValue
 from dovetail.capture.values.iterators import SetIterator
 from dovetail.capture.values.sets import SetEntries, SetValue, orders_alike
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 Method = Callable[..., Any]
 Choose = Callable[[Any, Any], list[Any]]

@@ -13,7 +13,7 @@ import time
 import types
 import typing
 import weakref
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -26,16 +26,13 @@ from dovetail.capture.state.thread_state import VariableSet
 from dovetail.capture.tables.known_callables import FOLDED, KNOWN, known
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, UNARY
 from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Value, boolean
+from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import KnownValue, PyModuleValue
 from dovetail.capture.values.containers import LITERALS, DictValue, Entries, ListValue, SliceValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, OpaqueValue
 from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.guard import GuardKind
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def _register_operators() -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 import string
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.protocols.formatting import joined
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import NOT_IMPLEMENTED, Args, Const, Kwargs, NotNative, Value
+from dovetail.capture.values.base import NOT_IMPLEMENTED, Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.deferred import DeferredText
 from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.iterators import NativeIterator
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @known(str.join)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.iterators import IteratorValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 TEE: type = type(itertools.tee(())[0])
 

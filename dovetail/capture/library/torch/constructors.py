@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 import torch
@@ -14,13 +14,10 @@ from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.array import NumberValue
-from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import HOST
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def from_data(s: Session, function: Any, args: Args, kwargs: Kwargs) -> Value:

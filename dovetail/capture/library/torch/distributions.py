@@ -7,21 +7,17 @@ graph that raises what PyTorch raises, with the same message.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.distributions import Distribution, constraints
 from torch.distributions.utils import lazy_property
 
 from dovetail.capture.tables.known_callables import known, standin
-from dovetail.capture.values.base import NONE, Args, Kwargs, Value, boolean
+from dovetail.capture.values.base import NONE, Args, Kwargs, Session, Value, boolean
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ops.own.check import check
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 SCALAR = torch.Size()
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.optim.optimizer as optimizer
 
 from dovetail.capture.numbers.tensor_numbers import BESIDE
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import Const, Value
+from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @known(optimizer._get_value)

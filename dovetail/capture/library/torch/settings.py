@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.process.settings import Switch, turn, value
 from dovetail.capture.tables.known_callables import KNOWN, known
-from dovetail.capture.values.base import FALSE, NONE, Args, Kwargs, Value
+from dovetail.capture.values.base import FALSE, NONE, Args, Kwargs, Session, Value
 from dovetail.ir.settings import DETERMINISTIC, HOOKS_DISABLED, SETTERS, set_deterministic, set_hooks_disabled
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 _C: Any = torch._C
 

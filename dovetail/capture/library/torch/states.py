@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.compiler
@@ -20,16 +20,13 @@ from dovetail.capture.process import guarded_state
 from dovetail.capture.state.thread_state import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.tables.known_callables import INLINE, KNOWN, known
 from dovetail.capture.tensors.assertions import FailedCheck, check_all, checked
-from dovetail.capture.values.base import FALSE, NONE, TRUE, Args, Const, Kwargs, Value, boolean
+from dovetail.capture.values.base import FALSE, NONE, TRUE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import GPU
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import ASKED, AUTOCAST_DEVICES, SETTINGS
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def constant(value: Any) -> Callable[..., Value]:

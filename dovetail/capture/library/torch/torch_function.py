@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.overrides
@@ -12,14 +12,11 @@ import torch.utils._device
 from dovetail.capture.library.torch.constructors import LEGACY
 from dovetail.capture.tables.known_callables import Handler, known
 from dovetail.capture.tensors import torch_function
-from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Value, boolean
+from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ops.fake.wrapped import handles_operators
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @known(torch.overrides.has_torch_function)
