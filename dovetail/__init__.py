@@ -8,7 +8,7 @@ import typing
 import torch as _torch
 
 from dovetail import supported as _supported
-from dovetail.ir.collection import paused_collection as _paused_collection
+from dovetail.ir.process import paused_collection as _paused_collection
 
 with _paused_collection():  # what is imported stays
     _supported.check(_torch.__version__)  # before the rest, which would fail in a way that tells nobody why

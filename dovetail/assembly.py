@@ -19,11 +19,9 @@ import torch
 
 from dovetail import targets
 from dovetail.diagnostics.events import Events
-from dovetail.ir.aten import AtenGraph, results_of
+from dovetail.ir.aten import AtenGraph, JointGraph, Pair, results_of
 from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED
-from dovetail.ir.host import HostProgram
-from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ir.kernel import Kernel
+from dovetail.ir.kernel import HostProgram, Kernel
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES

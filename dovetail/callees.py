@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import marks
-from dovetail.ir.library import of_library
+from dovetail.ir.callers import of_library
 from dovetail.loading import loaded
 
 PLAIN_CALL = torch.nn.Module._wrapped_call_impl  # `__call__`, unless the program has replaced that

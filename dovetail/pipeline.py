@@ -55,12 +55,21 @@ from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
 from dovetail.errors import InternalError, Unsupported
 from dovetail.interop.backends import BUILT_IN, call_backend
-from dovetail.ir.aten import AtenGraph, results_of, subprograms
+from dovetail.ir.aten import (
+    Apart,
+    AtenGraph,
+    JointGraph,
+    KeptWhole,
+    NotDifferentiable,
+    Pair,
+    parts_of,
+    results_of,
+    subprograms,
+)
 from dovetail.ir.captured import FAILED, NO_OVERRIDES, Captured
 from dovetail.ir.checks import assumed
 from dovetail.ir.devices import traits
 from dovetail.ir.graphtext import graph_text
-from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, Program
 from dovetail.ir.records import dataclass
@@ -68,7 +77,6 @@ from dovetail.ir.settings import turns_settings
 from dovetail.ir.staged import Part, Ref, Staged
 from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
-from dovetail.ir.wrapped import Apart, KeptWhole, parts_of
 from dovetail.lower import in_stages, in_turns, lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter

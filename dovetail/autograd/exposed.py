@@ -8,8 +8,7 @@ A write to a tensor that is made of others is counted in its own version, not in
 from __future__ import annotations
 
 from dovetail.autograd.cut import memory_of
-from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ir.wrapped import Apart, Whole, parts_of
+from dovetail.ir.aten import Apart, JointGraph, Pair, Whole, parts_of
 
 
 def exposed(joint: JointGraph, pair: Pair, apart: Apart) -> list[int]:

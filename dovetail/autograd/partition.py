@@ -19,8 +19,7 @@ import torch
 import torch.fx
 
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
-from dovetail.ir.aten import AtenGraph
-from dovetail.ir.joint import JointGraph, NotDifferentiable, Pair
+from dovetail.ir.aten import AtenGraph, JointGraph, NotDifferentiable, Pair
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.joint import JointGraph
+from dovetail.ir.aten import JointGraph
 from dovetail.ops.own.philox import draw
 
 Node = torch.fx.Node

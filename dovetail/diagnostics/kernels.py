@@ -20,8 +20,7 @@ from typing import Any
 
 from dovetail.diagnostics.trace import located
 from dovetail.ir import dimvalues
-from dovetail.ir.host import HostProgram, MemoryPlan
-from dovetail.ir.kernel import Kernel
+from dovetail.ir.kernel import HostProgram, Kernel, MemoryPlan
 from dovetail.ir.liveness import output_buffers, reads, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Program, View
 from dovetail.ir.text import group_text

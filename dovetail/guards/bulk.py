@@ -24,7 +24,7 @@ from dovetail.guards.holding import Held, Weak
 from dovetail.guards.layout import ObjectLayout, discover
 from dovetail.guards.slots import NotSlotted, Resolver, Slot
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
-from dovetail.ir.room import room_to_compile
+from dovetail.ir.process import room_to_compile
 from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, Attr, Computed, Source
 
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, range)

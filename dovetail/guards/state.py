@@ -2,7 +2,7 @@
 
 Every piece that eager PyTorch consults while it runs an operator and that tracing bakes into a
 graph is one row of `PIECES`. A row is read through the cheapest C function there is (15 to 55 ns).
-Those of `ir/outside.py` have one value only under which compiled code may run at all; with any other
+Those of `ir/settings.py` have one value only under which compiled code may run at all; with any other
 value the original function runs, uncompiled.
 """
 
@@ -15,9 +15,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
-from dovetail.ir.outside import OUTSIDE, first
 from dovetail.ir.records import dataclass
-from dovetail.ir.settings import AUTOCAST, AUTOCAST_DEVICES
+from dovetail.ir.settings import AUTOCAST, AUTOCAST_DEVICES, OUTSIDE, first
 
 _C = torch._C
 

@@ -1,4 +1,4 @@
-"""What normalize hands on: a functional graph of ATen operators."""
+"""What normalize hands on: a functional graph of ATen operators, and what autograd splits it into."""
 
 from __future__ import annotations
 
@@ -109,3 +109,131 @@ def results_of(aten: AtenGraph) -> list[Any]:
     """What the results look like."""
     end = next(node for node in reversed(aten.graph.nodes) if node.op == "output")
     return [n.meta.get("val") if isinstance(n, torch.fx.Node) else n for n in end.args[0]]
+
+
+# ---------------------------------------------------------------- forward and backward
+
+
+class NotDifferentiable(Exception):
+    """There is no backward graph: which operators it has depends on values, or the engine refuses it, as it will when
+    the program asks for gradients, and no sooner."""
+
+
+@dataclass(frozen=True)
+class Passed:
+    """An output, or an input written to, that the gradients of some results (`later`) pass by.
+
+    A hook that the caller puts on it should see those gradients, but they do not leave the compiled function.
+    """
+
+    kind: Literal["output", "input"]
+    position: int
+    later: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """`aten.graph` computes results, then one gradient (or None) for each input, from inputs and tangents.
+
+    Placeholders: `inputs` of the caller's, then constants and tangents in any order. `tangents` pairs the name of a
+    tangent with the position of the result it belongs to; the other results have no gradient. `backward` are the
+    nodes that differentiation recorded. `rewritten` pairs an input with the result that is its new value, where
+    gradients flow through that; `aten.mutated` are the inputs written to without. `passed`: see Passed.
+    """
+
+    aten: AtenGraph
+    inputs: int
+    results: int
+    tangents: tuple[tuple[str, int], ...]
+    rewritten: tuple[tuple[int, int], ...]
+    backward: frozenset[torch.fx.Node]
+    passed: tuple[Passed, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two graphs that a joint graph is split into.
+
+    `forward` gives the results, then `saved` more values and `sizes` numbers. `backward` takes the values saved (the
+    inputs `kept`, then those), the tangents, the inputs at `numbers`, which are no tensors, and the sizes; it gives a
+    gradient or None for each input. `depends` says for each input which tangents its gradient is computed from, as
+    bits.
+    """
+
+    forward: AtenGraph
+    backward: AtenGraph
+    kept: tuple[int, ...]
+    saved: tuple[torch.fx.Node, ...] = field(default=())
+    numbers: tuple[int, ...] = ()
+    depends: tuple[int, ...] = ()
+    sizes: int = 0
+
+
+# ---------------------------------------------------------------- tensors that are made of others
+
+
+class KeptWhole(Exception):
+    """Why a graph on such tensors runs as captured, instead of one on what they are made of."""
+
+
+@dataclass(frozen=True)
+class WrapperPart:
+    """One of the plain values that a tensor is made of, or a value by itself: its place among all of them."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A tensor of class `cls`, whose `__tensor_unflatten__` gets `parts` under `names`."""
+
+    cls: Any
+    names: tuple[str, ...]
+    context: Any
+    size: Any
+    stride: Any
+    parts: tuple[Template, ...]
+
+
+Template = WrapperPart | Whole
+
+
+def parts_of(template: Template | None) -> list[int]:
+    """The places of all plain values below."""
+    if isinstance(template, Whole):
+        return [k for part in template.parts for k in parts_of(part)]
+    return [] if template is None else [template.index]
+
+
+@dataclass(frozen=True)
+class Tangent:
+    """What comes for the output `output`: its parts at `given` are the backward program's tangents, the others are of
+    no use. `facts` are shape (None if it varies), dtype and device of each part."""
+
+    output: int
+    template: Template
+    facts: tuple[Any, ...]
+    given: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """`program` takes the parts of all inputs and gives results, of which `AtenGraph.returned` makes parts of outputs.
+
+    `advanced` pairs an input made of others with how often it was written to, `counted` an output made of others with
+    what its version counter says. Without gradients the program is an AtenGraph and the rest is empty. `tangents` are
+    of the outputs with a history; `gradients` make the gradient of each input of what the backward half gives.
+    """
+
+    program: AtenGraph | JointGraph
+    inputs: tuple[Template, ...]
+    outputs: tuple[Template, ...]
+    advanced: tuple[tuple[int, int], ...]
+    counted: tuple[tuple[int, int], ...]
+    tangents: tuple[Tangent, ...] = ()
+    gradients: tuple[Template | None, ...] = ()
+
+    @property
+    def aten(self) -> AtenGraph:
+        """The graph of all operators; of a joint graph, that of both halves."""
+        return self.program.aten if isinstance(self.program, JointGraph) else self.program

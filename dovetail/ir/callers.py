@@ -1,5 +1,5 @@
-"""The line of the program that led here: the innermost one outside of this package and of PyTorch; and the same of
-a stack that capture has seen."""
+"""Whose code it is: the line of the program that led here, which is the innermost one outside of this package and of
+PyTorch, in the call under way or in a stack that capture has seen; and whose module."""
 
 from __future__ import annotations
 
@@ -36,3 +36,12 @@ def is_pythons(filename: str) -> bool:
 def users_place(stack: Sequence[Location]) -> Location | None:
     """The innermost place, outermost first, that is in none of them; the innermost, if all are."""
     return next((place for place in reversed(stack) if not is_pythons(place.filename)), stack[-1] if stack else None)
+
+
+#: The packages of PyTorch, of the standard library and of ours: their versions say what they do.
+LIBRARY = frozenset(("torch", "dovetail", *sys.stdlib_module_names)) - {"__main__"}
+
+
+def of_library(module: str | None) -> bool:
+    """Does the module belong to PyTorch, to the standard library or to this package?"""
+    return (module or "").partition(".")[0] in LIBRARY

@@ -6,7 +6,7 @@
 
 Everything is hash-consed, so equal expressions are the same object and `is` compares them. A `Symbol` knows its
 lower bound and, when it is a loop range, its exclusive upper bound (itself a Dim); simplification uses nothing else.
-`str()` of a Dim is a Python expression over the symbols' names, and `ir/dimtext.py` reads it back.
+`str()` of a Dim is a Python expression over the symbols' names, and `ir/dimforms.py` reads it back.
 
 Factors and terms stand in the order of what they are made of (`Atom.key`), so that the same Dim has one text whatever
 was made before it: sizes first, then ranges by the number in their names, then what is computed from both.
@@ -24,8 +24,8 @@ from functools import cache, reduce
 from math import gcd
 from typing import Any, Union
 
-from dovetail.ir.intern import InternTable
 from dovetail.ir.literals import integer
+from dovetail.ir.stores import InternTable
 
 Dim = Union[int, "Poly"]
 Bound = int | None  # None: unbounded on that side

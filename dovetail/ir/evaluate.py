@@ -8,35 +8,16 @@ inside its buffer, that nothing is read before it is written, and that nothing i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from dovetail.errors import InternalError
-from dovetail.ir import binding, dims, dimvalues
+from dovetail.ir import dims, dimvalues, loops
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import writes
-from dovetail.ir.loops import (
-    Buffer,
-    BufferRef,
-    Check,
-    Const,
-    Expr,
-    Group,
-    Index,
-    LibraryCall,
-    Load,
-    Local,
-    Loop,
-    Op,
-    Output,
-    Param,
-    Program,
-    Reduce,
-    Store,
-    View,
-)
 from dovetail.ir.memory import Memory, allocate, memory_of, strided
 from dovetail.ir.ranges import extent
 from dovetail.ir.scalar import SCALAR_OPS
@@ -44,7 +25,7 @@ from dovetail.ir.scalar import SCALAR_OPS
 Env = dict[Symbol, Any]
 
 
-def evaluate(program: Program, inputs: Sequence[Any]) -> list[Any]:
+def evaluate(program: loops.Program, inputs: Sequence[Any]) -> list[Any]:
     """Run `program` on the caller's inputs, tensors and numbers (constants left out), and return its outputs.
 
     Mutated inputs are written, after everything else. Raises IndexError where a Check fails and InternalError
@@ -56,7 +37,7 @@ def evaluate(program: Program, inputs: Sequence[Any]) -> list[Any]:
 class _Machine:
     """`tensors` are what library calls see, `memories` what groups see; both by buffer name."""
 
-    def __init__(self, program: Program, inputs: Sequence[Any]) -> None:
+    def __init__(self, program: loops.Program, inputs: Sequence[Any]) -> None:
         self.program = program
         given = {p.name: value for p, value in zip(program.parameters(), inputs, strict=True)}
         self.numbers = {number.name: given.pop(number.name) for _, number in program.numbers}
@@ -65,7 +46,7 @@ class _Machine:
         self.sizes = _bind_sizes(program, self.tensors, self.numbers)
         self.mutated = {old.name for old, _ in program.mutated}
         self.inputs = {b.name for b in program.inputs}
-        self.stored = {name for item in program.items if isinstance(item, Group) for name in writes(item)}
+        self.stored = {name for item in program.items if isinstance(item, loops.Group) for name in writes(item)}
 
     def run(self) -> list[Any]:
         with torch.no_grad():
@@ -79,11 +60,11 @@ class _Machine:
     def size(self, dim: Dim) -> int:
         return int(dimvalues.evaluate(dim, self.sizes))
 
-    def shape(self, buffer: Buffer) -> tuple[list[int], list[int], int]:
+    def shape(self, buffer: loops.Buffer) -> tuple[list[int], list[int], int]:
         sizes, strides = list(map(self.size, buffer.sizes)), list(map(self.size, buffer.strides))
         return sizes, strides, self.size(buffer.offset)
 
-    def tensor(self, buffer: Buffer) -> torch.Tensor:
+    def tensor(self, buffer: loops.Buffer) -> torch.Tensor:
         """The buffer as a tensor."""
         if buffer.name not in self.tensors:
             memory = self.memories.get(buffer.name)
@@ -94,20 +75,20 @@ class _Machine:
 
     # ------------------------------------------------------------ items
 
-    def group(self, group: Group) -> None:
+    def group(self, group: loops.Group) -> None:
         for statement in group.statements():
-            if isinstance(statement, Store):
+            if isinstance(statement, loops.Store):
                 self.prepare(statement.buffer, group)
         _GroupRun(self, group).run()
 
-    def prepare(self, buffer: Buffer, group: Group) -> None:
+    def prepare(self, buffer: loops.Buffer, group: loops.Group) -> None:
         """Make sure that what a group writes exists and may be written."""
         if buffer.name in self.inputs and buffer.name not in self.mutated:
             raise InternalError("evaluate", f"{group.name} writes the input {buffer.name}")
         if buffer.name not in self.memories and buffer not in group.locals:
             self.memories[buffer.name] = allocate(buffer.dtype, buffer.device, *self.shape(buffer))
 
-    def library(self, call: LibraryCall) -> None:
+    def library(self, call: loops.LibraryCall) -> None:
         kwargs = {name: self.argument(value) for name, value in call.kwargs.items()}
         results = _flat(call.operator(*map(self.argument, call.args), **kwargs))
         if len(results) != len(call.results):
@@ -116,7 +97,7 @@ class _Machine:
             if buffer is not None:
                 self.accept(call, buffer, result)
 
-    def accept(self, call: LibraryCall, buffer: Buffer, result: torch.Tensor) -> None:
+    def accept(self, call: loops.LibraryCall, buffer: loops.Buffer, result: torch.Tensor) -> None:
         """Keep a library call's result, which must look as the program says."""
         sizes, strides, _ = self.shape(buffer)
         got_strides = list(result.stride()) if result.layout is torch.strided else strides
@@ -130,15 +111,15 @@ class _Machine:
         self.memories[buffer.name] = memory_of(result)
 
     def argument(self, value: Any) -> Any:
-        if isinstance(value, BufferRef):
+        if isinstance(value, loops.BufferRef):
             return self.tensor(value.buffer)
-        if isinstance(value, Param):
+        if isinstance(value, loops.Param):
             return self.numbers[value.name]
         if isinstance(value, (tuple, list)):
             return type(value)(map(self.argument, value))
         return self.size(value) if isinstance(value, dims.Poly) else value
 
-    def view(self, view: View) -> None:
+    def view(self, view: loops.View) -> None:
         """The base's memory under the result's shape; offsets of both count from the same pointer."""
         memory = self.memories.get(view.base.name)
         if memory is None:
@@ -152,22 +133,22 @@ class _Machine:
         else:
             self.tensors[view.result.name] = strided(memory, view.result.dtype, sizes, strides, offset)
 
-    def output(self, output: Output) -> Any:
+    def output(self, output: loops.Output) -> Any:
         value = output.value
-        if not isinstance(value, Buffer):
+        if not isinstance(value, loops.Buffer):
             return self.size(value) if isinstance(value, dims.Poly) else value
         return self.tensor(value)
 
 
 _RUN: dict[type, Callable[[_Machine, Any], None]] = {
-    Group: _Machine.group, LibraryCall: _Machine.library, View: _Machine.view,
+    loops.Group: _Machine.group, loops.LibraryCall: _Machine.library, loops.View: _Machine.view,
 }
 
 
 class _GroupRun:
     """One group: `locals` maps reductions to tensors over the outer space."""
 
-    def __init__(self, machine: _Machine, group: Group) -> None:
+    def __init__(self, machine: _Machine, group: loops.Group) -> None:
         self.machine, self.group = machine, group
         self.outer = [machine.size(extent(r)) for r in group.outer]
         self.rank = len(self.outer)  # of the current loop: outer and inner ranges
@@ -176,11 +157,11 @@ class _GroupRun:
         self.local_names = {b.name for b in group.locals}
         self.memories: dict[str, Memory] = {}
         self.places: dict[str, Any] = {}
-        self.memo: dict[Expr, torch.Tensor] = {}
+        self.memo: dict[loops.Expr, torch.Tensor] = {}
         for buffer in group.locals:
             self.allocate_local(buffer)
 
-    def allocate_local(self, buffer: Buffer) -> None:
+    def allocate_local(self, buffer: loops.Buffer) -> None:
         """One copy for each outer index, `places` apart."""
         sizes, strides, offset = self.machine.shape(buffer)
         span = offset + 1 + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True)) if 0 not in sizes else 0
@@ -200,7 +181,7 @@ class _GroupRun:
         for loop in self.group.loops:
             self.loop(loop)
 
-    def loop(self, loop: Loop) -> None:
+    def loop(self, loop: loops.Loop) -> None:
         ranges = (*self.group.outer, *loop.inner)
         space = [*self.outer, *(self.machine.size(extent(r)) for r in loop.inner)]
         self.rank = len(space)
@@ -213,7 +194,7 @@ class _GroupRun:
 
     # ------------------------------------------------------------ statements
 
-    def store(self, store: Store, space: list[int]) -> None:
+    def store(self, store: loops.Store, space: list[int]) -> None:
         if 0 in space:
             return
         value = self.expr(store.value).expand(space)
@@ -223,20 +204,20 @@ class _GroupRun:
         position = self.position(store.buffer, store.index, None).expand(space)
         self.memory(store.buffer).write(store.buffer, position, value)
 
-    def reduce(self, reduce: Reduce, space: list[int]) -> None:
+    def reduce(self, reduce: loops.Reduce, space: list[int]) -> None:
         value = self.expr(reduce.value).expand(space)
         inner = len(space) - len(self.outer)
-        flat = value.reshape([*self.outer, -1] if 0 not in space else [*self.outer, _product(space[len(self.outer):])])
+        flat = value.reshape([*self.outer, -1] if 0 not in space else [*self.outer, math.prod(space[len(self.outer):])])
         result = flat[..., 0] if not inner and not reduce.kind.startswith("arg") else _REDUCE[reduce.kind](flat)
         self.reductions[reduce.name] = result.to(reduce.dtype)
 
-    def check(self, check: Check, space: list[int]) -> None:
+    def check(self, check: loops.Check, space: list[int]) -> None:
         if 0 not in space and not bool(self.expr(check.condition).all()):
             raise IndexError(check.message)
 
     # ------------------------------------------------------------ expressions
 
-    def expr(self, expr: Expr) -> torch.Tensor:
+    def expr(self, expr: loops.Expr) -> torch.Tensor:
         done = self.memo.get(expr)
         if done is None:
             done = self.memo[expr] = _EXPR[type(expr)](self, expr)
@@ -248,22 +229,22 @@ class _GroupRun:
         result = dimvalues.evaluate(dim, self.env, self.expr)
         return result if isinstance(result, torch.Tensor) else torch.tensor(result)
 
-    def const(self, const: Const) -> torch.Tensor:
+    def const(self, const: loops.Const) -> torch.Tensor:
         return torch.tensor(const.value, dtype=const.dtype)
 
-    def param(self, param: Param) -> torch.Tensor:
+    def param(self, param: loops.Param) -> torch.Tensor:
         return torch.tensor(self.machine.numbers[param.name], dtype=param.dtype)
 
-    def index(self, index: Index) -> torch.Tensor:
+    def index(self, index: loops.Index) -> torch.Tensor:
         return self.dim(index.dim).to(torch.int64)
 
-    def local(self, local: Local) -> torch.Tensor:
+    def local(self, local: loops.Local) -> torch.Tensor:
         if local.name not in self.reductions:
             raise InternalError("evaluate", f"{self.group.name} uses {local.name} before it is reduced")
         value = self.reductions[local.name]
         return value.reshape([*value.shape, *[1] * (self.rank - value.dim())])
 
-    def op(self, op: Op) -> torch.Tensor:
+    def op(self, op: loops.Op) -> torch.Tensor:
         args = [self.expr(a) for a in op.args]
         if op.name in ("cast", "rounded"):
             return args[0].to(op.dtype)
@@ -273,7 +254,7 @@ class _GroupRun:
             return _divide(op.name, *args)
         return SCALAR_OPS[op.name].evaluate(*args)
 
-    def load(self, load: Load) -> torch.Tensor:
+    def load(self, load: loops.Load) -> torch.Tensor:
         mask = None if load.mask is None else self.expr(load.mask)
         if mask is not None and not bool(mask.any()):
             return torch.zeros([1] * self.rank, dtype=load.dtype)
@@ -281,13 +262,13 @@ class _GroupRun:
         value = self.memory(load.buffer).read(load.buffer, position, mask)
         return value if mask is None else torch.where(mask, value, torch.zeros((), dtype=load.dtype))
 
-    def memory(self, buffer: Buffer) -> Memory:
+    def memory(self, buffer: loops.Buffer) -> Memory:
         memory = self.memories.get(buffer.name) or self.machine.memories.get(buffer.name)
         if memory is None:
             raise InternalError("evaluate", f"{self.group.name} reads {buffer.name} before it is defined")
         return memory
 
-    def position(self, buffer: Buffer, index: tuple[Dim, ...], mask: torch.Tensor | None) -> torch.Tensor:
+    def position(self, buffer: loops.Buffer, index: tuple[Dim, ...], mask: torch.Tensor | None) -> torch.Tensor:
         """Elements from the data pointer; 0 where the mask is false. Every index must be inside the buffer."""
         sizes, strides, offset = self.machine.shape(buffer)
         position = torch.full([1] * self.rank, offset)
@@ -305,11 +286,11 @@ class _GroupRun:
 
 
 _STATEMENT: dict[type, Callable[..., None]] = {
-    Store: _GroupRun.store, Reduce: _GroupRun.reduce, Check: _GroupRun.check,
+    loops.Store: _GroupRun.store, loops.Reduce: _GroupRun.reduce, loops.Check: _GroupRun.check,
 }
 _EXPR: dict[type, Callable[[_GroupRun, Any], torch.Tensor]] = {
-    Const: _GroupRun.const, Param: _GroupRun.param, Index: _GroupRun.index,
-    Load: _GroupRun.load, Local: _GroupRun.local, Op: _GroupRun.op,
+    loops.Const: _GroupRun.const, loops.Param: _GroupRun.param, loops.Index: _GroupRun.index,
+    loops.Load: _GroupRun.load, loops.Local: _GroupRun.local, loops.Op: _GroupRun.op,
 }
 
 
@@ -348,27 +329,20 @@ def _divide(name: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(b == 0, torch.zeros_like(result), result)
 
 
-def _product(sizes: Sequence[int]) -> int:
-    result = 1
-    for size in sizes:
-        result *= size
-    return result
-
-
 def _flat(result: Any) -> list[Any]:
     if isinstance(result, (tuple, list)):
         return [inner for part in result for inner in _flat(part)]
     return [result]
 
 
-def _bind_sizes(program: Program, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any]) -> Env:
+def _bind_sizes(program: loops.Program, tensors: Mapping[str, torch.Tensor], numbers: Mapping[str, Any]) -> Env:
     """The value of every size symbol, read off the inputs' sizes and strides, and off numbers."""
     given: list[tuple[int, Dim]] = []
     for buffer in program.inputs:
         tensor = tensors[buffer.name]
         if tensor.layout is torch.strided:
             given += zip((*tensor.shape, *tensor.stride()), (*buffer.sizes, *buffer.strides), strict=True)
-    env = binding.values([*given, *((numbers[param.name], dim) for param, dim in program.measured)])
+    env = dimvalues.values([*given, *((numbers[param.name], dim) for param, dim in program.measured)])
     missing = [s.name for s in program.sizes if s not in env]
     if missing:
         raise InternalError("evaluate", f"no input has the size {', '.join(missing)}")

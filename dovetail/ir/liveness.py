@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dovetail.ir.loops import (
-    Batch,
-    Buffer,
-    BufferRef,
-    Check,
-    Expr,
-    Group,
-    Item,
-    LibraryCall,
-    Load,
-    Program,
-    Reduce,
-    Store,
-    View,
-    value_exprs,
-)
+from dovetail.ir import loops
 
 
-def nodes(roots: list[Expr]) -> Iterator[Expr]:
+def nodes(roots: list[loops.Expr]) -> Iterator[loops.Expr]:
     """Every distinct expression reachable from `roots`, run-time indices included."""
-    seen: set[Expr] = set()
+    seen: set[loops.Expr] = set()
     stack = list(roots)
     while stack:
         expr = stack.pop()
@@ -36,28 +21,28 @@ def nodes(roots: list[Expr]) -> Iterator[Expr]:
         stack.extend(expr.parts)
 
 
-def statement_roots(statement: Store | Reduce | Check) -> list[Expr]:
+def statement_roots(statement: loops.Store | loops.Reduce | loops.Check) -> list[loops.Expr]:
     """The expressions that a statement evaluates."""
-    if isinstance(statement, Store):
-        return [statement.value, *value_exprs(statement.index)]
-    return [statement.value if isinstance(statement, Reduce) else statement.condition]
+    if isinstance(statement, loops.Store):
+        return [statement.value, *loops.value_exprs(statement.index)]
+    return [statement.value if isinstance(statement, loops.Reduce) else statement.condition]
 
 
-def loads_of(roots: list[Expr]) -> Iterable[Load]:
+def loads_of(roots: list[loops.Expr]) -> Iterable[loops.Load]:
     """Every distinct Load reachable from `roots`."""
     if len(roots) == 1:
         return roots[0].loads
     return dict.fromkeys(load for root in reversed(roots) for load in root.loads)
 
 
-def loads(group: Group) -> Iterable[Load]:
+def loads(group: loops.Group) -> Iterable[loops.Load]:
     """Every distinct Load of a group."""
     return loads_of([root for statement in group.statements() for root in statement_roots(statement)])
 
 
-def references(value: Any) -> Iterator[Buffer]:
+def references(value: Any) -> Iterator[loops.Buffer]:
     """Buffers mentioned in a library call's arguments."""
-    if isinstance(value, BufferRef):
+    if isinstance(value, loops.BufferRef):
         yield value.buffer
     elif isinstance(value, (tuple, list)):
         for inner in value:
@@ -66,56 +51,56 @@ def references(value: Any) -> Iterator[Buffer]:
         yield from references(list(value.values()))
 
 
-def touched(group: Group) -> tuple[Mapping[str, Buffer], Mapping[str, Buffer]]:
+def touched(group: loops.Group) -> tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]]:
     """What a group reads and writes, found once."""
     if group._touched is None:
         local = {b.name for b in group.locals}
         buffers = (load.buffer for load in loads(group))
-        stored = (s.buffer for s in group.statements() if isinstance(s, Store))
+        stored = (s.buffer for s in group.statements() if isinstance(s, loops.Store))
         read, written = ({b.name: b for b in found if b.name not in local} for found in (buffers, stored))
         object.__setattr__(group, "_touched", (read, written))
     return group._touched
 
 
-def reads(item: Item) -> Mapping[str, Buffer]:
+def reads(item: loops.Item) -> Mapping[str, loops.Buffer]:
     """Buffers whose contents an item needs, by name."""
-    if isinstance(item, Group):
+    if isinstance(item, loops.Group):
         return touched(item)[0]
-    if isinstance(item, LibraryCall):
+    if isinstance(item, loops.LibraryCall):
         return {b.name: b for b in references([item.args, dict(item.kwargs)])}
-    if isinstance(item, Batch):
+    if isinstance(item, loops.Batch):
         return {name: b for group in item.groups for name, b in reads(group).items()}
     return {item.base.name: item.base}
 
 
-def writes(item: Item) -> Mapping[str, Buffer]:
+def writes(item: loops.Item) -> Mapping[str, loops.Buffer]:
     """Buffers that an item defines, in whole or in part, by name."""
-    if isinstance(item, Group):
+    if isinstance(item, loops.Group):
         return touched(item)[1]
-    if isinstance(item, LibraryCall):
+    if isinstance(item, loops.LibraryCall):
         return {b.name: b for b in item.results if b is not None}
-    if isinstance(item, Batch):
+    if isinstance(item, loops.Batch):
         return {name: b for group in item.groups for name, b in writes(group).items()}
     return {item.result.name: item.result}
 
 
-def output_buffers(program: Program) -> dict[str, Buffer]:
+def output_buffers(program: loops.Program) -> dict[str, loops.Buffer]:
     """Buffers that outlive the program: returned ones and new values of mutated inputs."""
-    found = {o.value.name: o.value for o in program.outputs if isinstance(o.value, Buffer)}
+    found = {o.value.name: o.value for o in program.outputs if isinstance(o.value, loops.Buffer)}
     found.update((new.name, new) for _, new in program.mutated)
     return found
 
 
-def view_roots(program: Program) -> dict[str, str]:
+def view_roots(program: loops.Program) -> dict[str, str]:
     """name -> name of the buffer whose memory it really is (itself unless made by a View)."""
     roots: dict[str, str] = {}
     for item in program.items:
-        if isinstance(item, View):
+        if isinstance(item, loops.View):
             roots[item.result.name] = roots.get(item.base.name, item.base.name)
     return roots
 
 
-def last_uses(program: Program) -> dict[str, int]:
+def last_uses(program: loops.Program) -> dict[str, int]:
     """Position of the last item that touches each buffer's memory, through views too."""
     roots = view_roots(program)
     last: dict[str, int] = {}

@@ -41,8 +41,8 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.intern import InternTable
 from dovetail.ir.records import dataclass
+from dovetail.ir.stores import InternTable
 
 _table = InternTable()
 _NO_SYMBOLS: frozenset[Symbol] = frozenset()

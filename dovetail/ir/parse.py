@@ -13,30 +13,9 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims, dimtext
+from dovetail.ir import dimforms, dims, loops
 from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.loops import (
-    Buffer,
-    BufferRef,
-    Check,
-    Const,
-    Expr,
-    Group,
-    Index,
-    LibraryCall,
-    Load,
-    Local,
-    Loop,
-    Op,
-    Output,
-    Param,
-    Program,
-    Reduce,
-    Statement,
-    Store,
-    View,
-)
 from dovetail.ir.ranges import new_range
 from dovetail.ir.records import dataclass
 from dovetail.ir.reshape import contiguous_strides
@@ -54,7 +33,7 @@ _AST_INFIX: dict[type, str] = {
 assert set(_AST_INFIX.values()) == set(INFIX)
 
 
-def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Program:
+def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> loops.Program:
     """The Program that `text` describes; `constants` gives the tensors, which text cannot hold.
 
     Raises ValueError with the line that makes no sense.
@@ -67,7 +46,7 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Prog
             except (ValueError, KeyError, SyntaxError, AttributeError, TypeError, IndexError) as error:
                 raise ValueError(f"line {number}: {line.strip()}: {error!r}") from error
     reader.close_group()
-    return Program(
+    return loops.Program(
         tuple(reader.inputs), tuple(reader.items), tuple(reader.outputs), tuple(reader.mutated), tuple(reader.sizes),
         dict(reader.constants), tuple(reader.numbers), tuple(reader.measured),
     )
@@ -77,28 +56,28 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> Prog
 class _OpenGroup:
     name: str
     outer: dict[str, Dim]
-    locals: list[Buffer] = field(default_factory=list)
-    loops: list[Loop] = field(default_factory=list)
+    locals: list[loops.Buffer] = field(default_factory=list)
+    nests: list[loops.Loop] = field(default_factory=list)
     inner: dict[str, Dim] = field(default_factory=dict)
-    body: list[Statement] | None = None
-    exprs: dict[str, Expr] = field(default_factory=dict)
-    reductions: dict[str, Expr] = field(default_factory=dict)
+    body: list[loops.Statement] | None = None
+    exprs: dict[str, loops.Expr] = field(default_factory=dict)
+    reductions: dict[str, loops.Expr] = field(default_factory=dict)
 
 
 class _Reader:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
-        self.inputs: list[Buffer] = []
+        self.inputs: list[loops.Buffer] = []
         self.items: list[Any] = []
-        self.outputs: list[Output] = []
-        self.mutated: list[tuple[Buffer, Buffer]] = []
+        self.outputs: list[loops.Output] = []
+        self.mutated: list[tuple[loops.Buffer, loops.Buffer]] = []
         self.sizes: list[Symbol] = []
         self.constants: dict[str, Any] = {}
-        self.numbers: list[tuple[int, Param]] = []
-        self.params: dict[str, Param] = {}
-        self.measured: list[tuple[Param, Dim]] = []
+        self.numbers: list[tuple[int, loops.Param]] = []
+        self.params: dict[str, loops.Param] = {}
+        self.measured: list[tuple[loops.Param, Dim]] = []
         self.names: dict[str, Dim] = {}
-        self.buffers: dict[str, Buffer] = {}
+        self.buffers: dict[str, loops.Buffer] = {}
         self.group: _OpenGroup | None = None
 
     def line(self, line: str) -> None:
@@ -131,7 +110,7 @@ class _Reader:
         strides = contiguous_strides(sizes) if match["strides"] is None else self.dims(match["strides"])
         offset = self.dims(match["offset"])[0] if match["offset"] else 0
         device = torch.device(match["device"] or HOST)
-        buffer = Buffer(match["name"], _dtype(match["dtype"]), device, sizes, strides, offset, match["kind"])
+        buffer = loops.Buffer(match["name"], _dtype(match["dtype"]), device, sizes, strides, offset, match["kind"])
         self.buffers[buffer.name] = buffer
         if self.group is not None:
             self.group.locals.append(buffer)
@@ -144,10 +123,10 @@ class _Reader:
     def number(self, rest: str) -> None:
         rest, _, size = rest.partition(" is ")
         name, dtype, _, place = rest.replace(":", "").split()
-        self.params[name] = Param(name, _dtype(dtype))
+        self.params[name] = loops.Param(name, _dtype(dtype))
         self.numbers.append((int(place), self.params[name]))
         if size:
-            self.measured.append((self.params[name], dimtext.parse(size, self.names)))
+            self.measured.append((self.params[name], dimforms.parse(size, self.names)))
 
     def open_group(self, rest: str) -> None:
         name, _, ranges = rest.partition(" for ")
@@ -166,11 +145,11 @@ class _Reader:
         buffers = tuple(self.buffers.get(r.strip()) for r in results.split(",") if r.strip())
         kwargs = {str(k.arg): self.argument(k.value) for k in tree.keywords}
         args = tuple(map(self.argument, tree.args))
-        self.items.append(LibraryCall(name, _operator(ast.unparse(tree.func)), args, kwargs, buffers))
+        self.items.append(loops.LibraryCall(name, _operator(ast.unparse(tree.func)), args, kwargs, buffers))
 
     def view(self, rest: str) -> None:
         result, base = rest.split(" = ")
-        self.items.append(View(self.buffers[result], self.buffers[base]))
+        self.items.append(loops.View(self.buffers[result], self.buffers[base]))
 
     def mutate(self, rest: str) -> None:
         old, new = rest.split(" = ")
@@ -179,20 +158,21 @@ class _Reader:
     def output(self, rest: str) -> None:
         value, _, kind = rest.partition(" as ")
         argument = self.argument(ast.parse(value, mode="eval").body)
-        argument = argument.buffer if isinstance(argument, BufferRef) else argument
-        self.outputs.append(Output(argument, {"": None, "view": True, "base": False}[kind]))
+        argument = argument.buffer if isinstance(argument, loops.BufferRef) else argument
+        self.outputs.append(loops.Output(argument, {"": None, "view": True, "base": False}[kind]))
 
     def close_loop(self) -> None:
         group = self.group
         if group is not None and group.body is not None:
-            group.loops.append(Loop(tuple(group.inner.values()), tuple(group.body)))
+            group.nests.append(loops.Loop(tuple(group.inner.values()), tuple(group.body)))
             group.body = None
 
     def close_group(self) -> None:
         if self.group is not None:
             self.close_loop()
             group, self.group = self.group, None
-            self.items.append(Group(group.name, tuple(group.outer.values()), tuple(group.loops), tuple(group.locals)))
+            outer = tuple(group.outer.values())
+            self.items.append(loops.Group(group.name, outer, tuple(group.nests), tuple(group.locals)))
 
     # ------------------------------------------------------------ sizes and indices
 
@@ -203,7 +183,7 @@ class _Reader:
         return tuple(map(self.dim, ast.parse(f"({text},)", mode="eval").body.elts)) if text.strip() else ()  # type: ignore[attr-defined]
 
     def dim(self, node: ast.expr) -> Dim:
-        return dimtext.from_ast(node, self.scope(), self.value)
+        return dimforms.from_ast(node, self.scope(), self.value)
 
     def value(self, node: ast.Call) -> Dim:
         expr, *extent = node.args
@@ -222,75 +202,75 @@ class _Reader:
         assert group is not None and group.body is not None
         if isinstance(node, ast.Assert):
             assert isinstance(node.msg, ast.Constant)
-            group.body.append(Check(self.expr(node.test), node.msg.value))  # type: ignore[arg-type]
+            group.body.append(loops.Check(self.expr(node.test), node.msg.value))  # type: ignore[arg-type]
         elif isinstance(node, ast.AnnAssign):
             assert isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call)
-            reduce = Reduce(node.target.id, ast.unparse(node.value.func), self.expr(node.value.args[0]),
+            reduce = loops.Reduce(node.target.id, ast.unparse(node.value.func), self.expr(node.value.args[0]),
                             _dtype(ast.unparse(node.annotation)))
             group.body.append(reduce)
-            group.reductions[reduce.name] = Local(reduce.name, reduce.dtype)
+            group.reductions[reduce.name] = loops.Local(reduce.name, reduce.dtype)
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             buffer, index = self.place(node.targets[0])
             scan, value = _running(node.value)
-            group.body.append(Store(buffer, index, self.expr(value), scan))
+            group.body.append(loops.Store(buffer, index, self.expr(value), scan))
         else:
             assert isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
             group.exprs[node.targets[0].id] = self.expr(node.value)
 
-    def place(self, node: ast.Subscript) -> tuple[Buffer, tuple[Dim, ...]]:
+    def place(self, node: ast.Subscript) -> tuple[loops.Buffer, tuple[Dim, ...]]:
         elements = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         return self.buffers[ast.unparse(node.value)], tuple(map(self.dim, elements))
 
-    def expr(self, node: ast.expr) -> Expr:
+    def expr(self, node: ast.expr) -> loops.Expr:
         return _READ[type(node)](self, node)
 
-    def binary(self, node: Any) -> Expr:
+    def binary(self, node: Any) -> loops.Expr:
         if isinstance(node, ast.Compare):
             name, args = _AST_INFIX[type(node.ops[0])], (node.left, node.comparators[0])
         else:
             name, args = _AST_INFIX[type(node.op)], (node.left, node.right)
         return self.derived(name, tuple(map(self.expr, args)))
 
-    def unary(self, node: ast.UnaryOp) -> Expr:
+    def unary(self, node: ast.UnaryOp) -> loops.Expr:
         literal = _literal(node)
         if literal is not None:
-            return Const(literal, LITERALS[type(literal)])
+            return loops.Const(literal, LITERALS[type(literal)])
         return self.derived("neg" if isinstance(node.op, ast.USub) else "not", (self.expr(node.operand),))
 
-    def derived(self, name: str, args: tuple[Expr, ...]) -> Expr:
+    def derived(self, name: str, args: tuple[loops.Expr, ...]) -> loops.Expr:
         dtype = derived_dtype(name, args)
         if dtype is None:
             raise ValueError(f"unknown operator {name}")
-        return Op(name, args, dtype)
+        return loops.Op(name, args, dtype)
 
-    def name(self, node: ast.Name) -> Expr:
+    def name(self, node: ast.Name) -> loops.Expr:
         literal = _literal(node)
         if literal is not None:
-            return Const(literal, LITERALS[type(literal)])
+            return loops.Const(literal, LITERALS[type(literal)])
         if node.id in self.params:
             return self.params[node.id]
         assert self.group is not None
         known = self.group.exprs.get(node.id)
         return self.group.reductions[node.id] if known is None else known
 
-    def load(self, node: ast.Subscript) -> Expr:
-        return Load(*self.place(node))
+    def load(self, node: ast.Subscript) -> loops.Expr:
+        return loops.Load(*self.place(node))
 
-    def masked(self, node: ast.IfExp) -> Expr:
+    def masked(self, node: ast.IfExp) -> loops.Expr:
         assert isinstance(node.body, ast.Subscript)
-        return Load(*self.place(node.body), self.expr(node.test))
+        return loops.Load(*self.place(node.body), self.expr(node.test))
 
-    def call(self, node: ast.Call) -> Expr:
+    def call(self, node: ast.Call) -> loops.Expr:
         name = ast.unparse(node.func)
         if name == "index":
-            return Index(self.dim(node.args[0]))
+            return loops.Index(self.dim(node.args[0]))
         if name == "const":
-            return Const(_literal(node.args[0]), _dtype(ast.unparse(node.args[1])))  # type: ignore[arg-type]
+            return loops.Const(_literal(node.args[0]), _dtype(ast.unparse(node.args[1])))  # type: ignore[arg-type]
         if name == "op":
             operator, dtype, *args = node.args
-            return Op(ast.literal_eval(operator), tuple(map(self.expr, args)), _dtype(ast.unparse(dtype)))
+            return loops.Op(ast.literal_eval(operator), tuple(map(self.expr, args)), _dtype(ast.unparse(dtype)))
         if isinstance(getattr(torch, name, None), torch.dtype):
-            return Op("cast", (self.expr(node.args[0]),), _dtype(name))
+            return loops.Op("cast", (self.expr(node.args[0]),), _dtype(name))
         return self.derived(name, tuple(map(self.expr, node.args)))
 
     # ------------------------------------------------------------ arguments of library calls
@@ -299,7 +279,7 @@ class _Reader:
         if isinstance(node, (ast.List, ast.Tuple)):
             return (list if isinstance(node, ast.List) else tuple)(map(self.argument, node.elts))
         if isinstance(node, ast.Name) and node.id in self.buffers:
-            return BufferRef(self.buffers[node.id])
+            return loops.BufferRef(self.buffers[node.id])
         if isinstance(node, ast.Name) and node.id in self.params:
             return self.params[node.id]
         literal = _literal(node)
@@ -319,8 +299,8 @@ _LINES: dict[str, Callable[[_Reader, str], None]] = {
     "group": _Reader.open_group, "loop": _Reader.open_loop,
     "library": _Reader.library, "view": _Reader.view, "mutate": _Reader.mutate, "output": _Reader.output,
 }
-_READ: dict[type, Callable[[_Reader, Any], Expr]] = {
-    ast.Constant: lambda reader, node: Const(node.value, LITERALS[type(node.value)]),
+_READ: dict[type, Callable[[_Reader, Any], loops.Expr]] = {
+    ast.Constant: lambda reader, node: loops.Const(node.value, LITERALS[type(node.value)]),
     ast.Name: _Reader.name, ast.Subscript: _Reader.load, ast.IfExp: _Reader.masked, ast.Call: _Reader.call,
     ast.BinOp: _Reader.binary, ast.Compare: _Reader.binary, ast.UnaryOp: _Reader.unary,
 }

@@ -13,28 +13,10 @@ from typing import Any
 import torch
 
 from dovetail.errors import VerificationError
-from dovetail.ir import dims
+from dovetail.ir import dims, loops
 from dovetail.ir.access import covers_once, crosses_iterations, stays_inside
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import nodes, output_buffers, reads, statement_roots, view_roots, writes
-from dovetail.ir.loops import (
-    Buffer,
-    Check,
-    Const,
-    Expr,
-    Group,
-    LibraryCall,
-    Load,
-    Local,
-    Loop,
-    Op,
-    Param,
-    Program,
-    Reduce,
-    Store,
-    View,
-    value_exprs,
-)
 from dovetail.ir.records import dataclass
 from dovetail.ir.scalar import REDUCTIONS, SCALAR_OPS, SCANS
 
@@ -54,13 +36,13 @@ DOMAINS: dict[str, frozenset[torch.dtype]] = {
 Problems = Iterator[str]
 
 
-def verify(program: Program) -> None:
+def verify(program: loops.Program) -> None:
     """Raise VerificationError for the first rule that `program` breaks."""
     for place, problem in problems(program):
         raise VerificationError("verify", f"{place}: {problem}")
 
 
-def problems(program: Program) -> Iterator[tuple[str, str]]:
+def problems(program: loops.Program) -> Iterator[tuple[str, str]]:
     """Every broken rule as (place, what is wrong)."""
     scope = _Scope(program)
     for whole in PROGRAM_RULES:
@@ -68,21 +50,21 @@ def problems(program: Program) -> Iterator[tuple[str, str]]:
     for item in program.items:
         for rule in ITEM_RULES:
             yield from ((_name(item), p) for p in rule(item, scope))
-        if isinstance(item, Group):
+        if isinstance(item, loops.Group):
             yield from ((item.name, p) for p in _group(item, scope))
         scope.define(item)
 
 
 def _name(item: Any) -> str:
-    return item.name if isinstance(item, (Group, LibraryCall)) else f"view {item.result.name}"
+    return item.name if isinstance(item, (loops.Group, loops.LibraryCall)) else f"view {item.result.name}"
 
 
 @dataclass
 class _Scope:
     """What is defined before the current item."""
 
-    program: Program
-    defined: dict[str, Buffer] = field(default_factory=dict)
+    program: loops.Program
+    defined: dict[str, loops.Buffer] = field(default_factory=dict)
     roots: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,27 +78,27 @@ class _Scope:
 # ---------------------------------------------------------------- the program as a whole
 
 
-def unique_names(program: Program) -> Problems:
+def unique_names(program: loops.Program) -> Problems:
     """Names of inputs, groups, calls and views are unique; a name always means one buffer."""
-    names = [*(b.name for b in program.inputs), *(i.result.name for i in program.items if isinstance(i, View)),
+    names = [*(b.name for b in program.inputs), *(i.result.name for i in program.items if isinstance(i, loops.View)),
              *(b.name for i in program.items for b in writes(i).values()
-               if isinstance(i, LibraryCall) and b.kind != "input")]
-    names += [i.name for i in program.items if not isinstance(i, View)]
+               if isinstance(i, loops.LibraryCall) and b.kind != "input")]
+    names += [i.name for i in program.items if not isinstance(i, loops.View)]
     yield from (f"the name {name} is used twice" for name in _repeated(names))
-    known: dict[str, Buffer] = {b.name: b for b in program.inputs}
+    known: dict[str, loops.Buffer] = {b.name: b for b in program.inputs}
     for item in program.items:
         for name, buffer in (*reads(item).items(), *writes(item).items()):
             if known.setdefault(name, buffer) != buffer:
                 yield f"{name} is two different buffers: {buffer} in {_name(item)}"
 
 
-def outputs_written(program: Program) -> Problems:
+def outputs_written(program: loops.Program) -> Problems:
     """What the program returns, and each mutated input's new value, is written."""
     defined = {b.name for b in program.inputs}
     for item in program.items:
         defined |= set(writes(item))
     for k, output in enumerate(program.outputs):
-        if isinstance(output.value, Buffer) and output.value.name not in defined:
+        if isinstance(output.value, loops.Buffer) and output.value.name not in defined:
             yield f"output {k} is {output.value}, which nothing writes"
     for old, new in program.mutated:
         if old not in program.inputs:
@@ -125,7 +107,7 @@ def outputs_written(program: Program) -> Problems:
             yield f"the new value {new} of {old} is never written"
 
 
-def inputs_respected(program: Program) -> Problems:
+def inputs_respected(program: loops.Program) -> Problems:
     """Inputs have kind `input`, nothing else has; only mutated ones are written, through views too."""
     inputs = {b.name for b in program.inputs}
     mutated = {old.name for old, _ in program.mutated}
@@ -135,14 +117,14 @@ def inputs_respected(program: Program) -> Problems:
         for name, buffer in writes(item).items():
             if buffer.kind == "input" and name not in inputs:
                 yield f"{name} has kind input and is none"
-            if not isinstance(item, View) and (root := roots.get(name, name)) in inputs - mutated:
+            if not isinstance(item, loops.View) and (root := roots.get(name, name)) in inputs - mutated:
                 yield f"{item.name} writes the input {root}"
     yield from (f"the constant {name} is no input" for name in program.constants if name not in inputs)
 
 
-def overwritten_unread(program: Program) -> Problems:
+def overwritten_unread(program: loops.Program) -> Problems:
     """Once a group writes to a view, what lay there before is neither read nor returned."""
-    stored = {name for item in program.items if isinstance(item, Group) for name in writes(item)}
+    stored = {name for item in program.items if isinstance(item, loops.Group) for name in writes(item)}
     shown: dict[str, str] = {}  # by a view's name, the buffer whose elements it shows
     below: dict[str, str] = {}
     gone: dict[str, str] = {}
@@ -150,41 +132,41 @@ def overwritten_unread(program: Program) -> Problems:
         for name in reads(item):
             if shown.get(name, name) in gone:
                 yield f"{_name(item)} reads {name}, which {gone[shown.get(name, name)]} has overwritten"
-        if isinstance(item, View):
+        if isinstance(item, loops.View):
             base = shown.get(item.base.name, item.base.name)
             shown[item.result.name] = item.result.name if item.result.name in stored else base
             below[item.result.name] = base
             if item.result.name in stored and item.result.dtype is not item.base.dtype:
                 yield f"{item.result} is written over {item.base}, which has another dtype"
-        elif isinstance(item, Group):
+        elif isinstance(item, loops.Group):
             gone.update((below[name], name) for name in writes(item) if name in below)
     for name in output_buffers(program):
         if shown.get(name, name) in gone:
             yield f"{name} outlives the program, and {gone[shown.get(name, name)]} has overwritten it"
 
 
-def elements_written_once(program: Program) -> Problems:
+def elements_written_once(program: loops.Program) -> Problems:
     """No two stores of the program write one element of a buffer, where that is decidable."""
-    stores: dict[str, list[tuple[Store, tuple[Symbol, ...]]]] = {}
+    stores: dict[str, list[tuple[loops.Store, tuple[Symbol, ...]]]] = {}
     for item in program.items:
-        if isinstance(item, Group):
+        if isinstance(item, loops.Group):
             local = {b.name for b in item.locals}
             for loop in item.loops:
                 ranges = tuple(dims.as_symbol(r) for r in (*item.outer, *loop.inner))
                 for s in loop.body:
-                    if isinstance(s, Store) and s.buffer.name not in local:
+                    if isinstance(s, loops.Store) and s.buffer.name not in local:
                         stores.setdefault(s.buffer.name, []).append((s, ranges))
     for name, found in stores.items():
         if covers_once(found) is False:
             yield f"an element of {name} is written twice"
 
 
-def buffers_valid(program: Program) -> Problems:
+def buffers_valid(program: loops.Program) -> Problems:
     """Kinds are known; sizes and strides pair up; sizes are not negative."""
     found = {b.name: b for b in program.inputs}
     for item in program.items:
         found.update({**reads(item), **writes(item)})
-        found.update({b.name: b for b in item.locals} if isinstance(item, Group) else {})
+        found.update({b.name: b for b in item.locals} if isinstance(item, loops.Group) else {})
     for buffer in found.values():
         if buffer.kind not in KINDS:
             yield f"{buffer} has the unknown kind {buffer.kind!r}"
@@ -197,7 +179,7 @@ def buffers_valid(program: Program) -> Problems:
             yield f"the shape of {buffer} mentions a loop range"
 
 
-def numbers_declared(program: Program) -> Problems:
+def numbers_declared(program: loops.Program) -> Problems:
     """Numbers are int64 or float64, have different places, and those that groups and calls use are declared."""
     declared = {number for _, number in program.numbers}
     places = [place for place, _ in program.numbers]
@@ -208,23 +190,23 @@ def numbers_declared(program: Program) -> Problems:
         yield from (f"{_name(item)} uses {n.name}, which is no number of the program" for n in used - declared)
 
 
-def _numbers(item: Any) -> Iterator[Param]:
-    if isinstance(item, Group):
+def _numbers(item: Any) -> Iterator[loops.Param]:
+    if isinstance(item, loops.Group):
         roots = [root for statement in item.statements() for root in statement_roots(statement)]
-        yield from (node for node in nodes(roots) if isinstance(node, Param))
-    elif isinstance(item, LibraryCall):
+        yield from (node for node in nodes(roots) if isinstance(node, loops.Param))
+    elif isinstance(item, loops.LibraryCall):
         yield from _given([item.args, list(item.kwargs.values())])
 
 
-def _given(value: Any) -> Iterator[Param]:
-    if isinstance(value, Param):
+def _given(value: Any) -> Iterator[loops.Param]:
+    if isinstance(value, loops.Param):
         yield value
     elif isinstance(value, (tuple, list)):
         for inner in value:
             yield from _given(inner)
 
 
-PROGRAM_RULES: tuple[Callable[[Program], Problems], ...] = (
+PROGRAM_RULES: tuple[Callable[[loops.Program], Problems], ...] = (
     unique_names, buffers_valid, outputs_written, inputs_respected, overwritten_unread, elements_written_once,
     numbers_declared,
 )
@@ -235,7 +217,7 @@ PROGRAM_RULES: tuple[Callable[[Program], Problems], ...] = (
 
 def defined_before_use(item: Any, scope: _Scope) -> Problems:
     """What an item reads is an input or written by an earlier item (or by the group itself)."""
-    own = set(writes(item)) if isinstance(item, Group) else set()
+    own = set(writes(item)) if isinstance(item, loops.Group) else set()
     for name, buffer in reads(item).items():
         if name not in scope.defined and name not in own:
             yield f"{buffer} is read before anything writes it"
@@ -243,7 +225,7 @@ def defined_before_use(item: Any, scope: _Scope) -> Problems:
 
 def view_kept_in_bounds(item: Any, scope: _Scope) -> Problems:
     """A view of memory that the program made lies inside it."""
-    if isinstance(item, View) and item.base.kind != "input":
+    if isinstance(item, loops.View) and item.base.kind != "input":
         base = scope.defined.get(scope.roots.get(item.base.name, item.base.name))
         if base is not None and base.kind != "input" and stays_inside(item.result, base) is False:
             yield f"the view {item.result} leaves the memory of {base}"
@@ -251,7 +233,7 @@ def view_kept_in_bounds(item: Any, scope: _Scope) -> Problems:
 
 def call_results_new(item: Any, scope: _Scope) -> Problems:
     """A library call's results start at offset 0 and nothing wrote them before, but for inputs that it writes into."""
-    if isinstance(item, LibraryCall):
+    if isinstance(item, loops.LibraryCall):
         into = reads(item) if item.operator._schema.name.endswith("_") else {}
         for buffer in item.results:
             if buffer is None or buffer.kind == "input" and buffer.name in into:
@@ -270,19 +252,19 @@ ITEM_RULES: tuple[Callable[[Any, _Scope], Problems], ...] = (defined_before_use,
 class _Context:
     """Where a statement stands: its group and loop, and what may be named there."""
 
-    group: Group
-    loop: Loop
+    group: loops.Group
+    loop: loops.Loop
     ranges: tuple[Symbol, ...]
     reductions: dict[str, torch.dtype]
     written: set[str]  # locals of the group and buffers stored earlier in it
-    defined: dict[str, Buffer]
+    defined: dict[str, loops.Buffer]
 
     def bound(self, dim_or_expr: Iterable[Symbol]) -> Iterator[Symbol]:
         """Symbols that nothing binds here."""
         return (s for s in dim_or_expr if s not in self.ranges and s.extent is not None)
 
 
-def _group(group: Group, scope: _Scope) -> Problems:
+def _group(group: loops.Group, scope: _Scope) -> Problems:
     yield from _ranges(group)
     reductions: dict[str, torch.dtype] = {}
     written: set[str] = set()
@@ -295,19 +277,19 @@ def _group(group: Group, scope: _Scope) -> Problems:
             for node in nodes(statement_roots(statement)):
                 for rule in EXPR_RULES.get(type(node), ()):
                     yield from rule(node, context)
-            if isinstance(statement, Store):
+            if isinstance(statement, loops.Store):
                 written.add(statement.buffer.name)
         for statement in loop.body:  # a loop's own reductions are complete only after it
-            if isinstance(statement, Reduce):
+            if isinstance(statement, loops.Reduce):
                 if statement.name in reductions:
                     yield f"the reduction {statement.name} is defined twice"
                 reductions[statement.name] = statement.dtype
     yield from crosses_iterations(group, scope.roots)
 
 
-def _ranges(group: Group) -> Problems:
+def _ranges(group: loops.Group) -> Problems:
     """Ranges start at 0, have an extent over sizes only, and have one meaning in each loop."""
-    for loop in group.loops or (Loop((), ()),):
+    for loop in group.loops or (loops.Loop((), ()),):
         symbols = [dims.as_symbol(r) for r in (*group.outer, *loop.inner)]
         yield from (f"the range {name} is bound twice" for name in _repeated(symbols))
         for symbol in symbols:
@@ -322,7 +304,7 @@ def _ranges(group: Group) -> Problems:
             yield f"the local {buffer} has kind {buffer.kind}"
 
 
-def _index(buffer: Buffer, index: tuple[Dim, ...], context: _Context) -> Problems:
+def _index(buffer: loops.Buffer, index: tuple[Dim, ...], context: _Context) -> Problems:
     if len(index) != len(buffer.sizes):
         yield f"{buffer} of rank {len(buffer.sizes)} has {len(index)} indices"
     for dim in index:
@@ -331,12 +313,12 @@ def _index(buffer: Buffer, index: tuple[Dim, ...], context: _Context) -> Problem
         yield f"{buffer} is local to another group"
 
 
-def _in_bounds(buffer: Buffer, index: tuple[Dim, ...]) -> Problems:
+def _in_bounds(buffer: loops.Buffer, index: tuple[Dim, ...]) -> Problems:
     """Indices that are certainly outside are wrong."""
     for dim, size in zip(index, buffer.sizes, strict=True):
         lo, hi = dims.bounds(dim)
         most = dims.bounds(size)[1]
-        if any(True for _ in value_exprs((dim,))) or most is None:
+        if any(True for _ in loops.value_exprs((dim,))) or most is None:
             continue
         exact = isinstance(dim, int) or _affine(dim)
         if exact and hi is not None and hi >= most and all(s.extent is not None for s in dims.symbols(dim)):
@@ -354,7 +336,7 @@ def _affine(dim: Dim) -> bool:
             and all(dims.coefficient(dim, s) is not None for s in dim.symbols))
 
 
-def store_valid(store: Store, context: _Context) -> Problems:
+def store_valid(store: loops.Store, context: _Context) -> Problems:
     """A store writes inside of its buffer, and scans only where a scan is allowed."""
     yield from _index(store.buffer, store.index, context)
     if _runs(context):
@@ -365,7 +347,7 @@ def store_valid(store: Store, context: _Context) -> Problems:
         yield f"{store.buffer} of {store.buffer.dtype} is given {store.value.dtype}"
 
 
-def scan_valid(store: Store, context: _Context) -> Problems:
+def scan_valid(store: loops.Store, context: _Context) -> Problems:
     """A scan is one that exists, over an inner loop, in a dtype that can accumulate."""
     if store.scan not in SCANS:
         yield f"{store.buffer} is given the unknown scan {store.scan!r}"
@@ -375,7 +357,7 @@ def scan_valid(store: Store, context: _Context) -> Problems:
         yield f"{store.buffer} is given a scan in {store.buffer.dtype}"
 
 
-def reduce_valid(reduce: Reduce, context: _Context) -> Problems:
+def reduce_valid(reduce: loops.Reduce, context: _Context) -> Problems:
     """A reduction is of a kind that exists, and its dtypes fit it."""
     positional = reduce.kind in ("argmin", "argmax")
     if reduce.kind not in REDUCTIONS:
@@ -389,7 +371,7 @@ def reduce_valid(reduce: Reduce, context: _Context) -> Problems:
         yield f"{reduce.name} accumulates in {reduce.value.dtype}"
 
 
-def check_valid(check: Check, context: _Context) -> Problems:
+def check_valid(check: loops.Check, context: _Context) -> Problems:
     """A check asks for a bool."""
     if check.condition.dtype is not torch.bool:
         yield f"a check's condition is {check.condition.dtype}"
@@ -400,19 +382,19 @@ def _runs(context: _Context) -> bool:
 
 
 STATEMENT_RULES: dict[type, tuple[Callable[[Any, _Context], Problems], ...]] = {
-    Store: (store_valid,), Reduce: (reduce_valid,), Check: (check_valid,),
+    loops.Store: (store_valid,), loops.Reduce: (reduce_valid,), loops.Check: (check_valid,),
 }
 
 
 # ---------------------------------------------------------------- expressions
 
 
-def symbols_bound(expr: Expr, context: _Context) -> Problems:
+def symbols_bound(expr: loops.Expr, context: _Context) -> Problems:
     """Every range in an index is bound by a loop around it."""
     yield from (f"the range {s.name} in {expr} is not bound" for s in context.bound(expr.symbols))
 
 
-def const_fits(const: Const, context: _Context) -> Problems:
+def const_fits(const: loops.Const, context: _Context) -> Problems:
     """A constant's Python type is that of its dtype."""
     wanted = (bool if const.dtype is torch.bool else
               float if const.dtype.is_floating_point else int if const.dtype in _INTS else object)
@@ -422,7 +404,7 @@ def const_fits(const: Const, context: _Context) -> Problems:
         yield f"the constant {const.value} does not fit {const.dtype}"
 
 
-def load_valid(load: Load, context: _Context) -> Problems:
+def load_valid(load: loops.Load, context: _Context) -> Problems:
     """A load reads inside of its buffer, wherever its mask is true."""
     yield from _index(load.buffer, load.index, context)
     if load.mask is not None and load.mask.dtype is not torch.bool:
@@ -434,7 +416,7 @@ def load_valid(load: Load, context: _Context) -> Problems:
         yield f"{load.buffer} is read before anything writes it"
 
 
-def local_defined(local: Local, context: _Context) -> Problems:
+def local_defined(local: loops.Local, context: _Context) -> Problems:
     """A local is reduced before it is read, with the dtype that it has there."""
     dtype = context.reductions.get(local.name)
     if dtype is None:
@@ -443,7 +425,7 @@ def local_defined(local: Local, context: _Context) -> Problems:
         yield f"{local.name} is {dtype}, used as {local.dtype}"
 
 
-def op_valid(op: Op, context: _Context) -> Problems:
+def op_valid(op: loops.Op, context: _Context) -> Problems:
     """An operator exists, and its operands are as many, and of the dtypes, that its row says."""
     row = SCALAR_OPS.get(op.name)
     if row is None or len(op.args) != row.arity:
@@ -465,7 +447,8 @@ def op_valid(op: Op, context: _Context) -> Problems:
 
 
 EXPR_RULES: dict[type, tuple[Callable[[Any, _Context], Problems], ...]] = {
-    Const: (const_fits,), Load: (load_valid, symbols_bound), Local: (local_defined,), Op: (op_valid,),
+    loops.Const: (const_fits,), loops.Load: (load_valid, symbols_bound), loops.Local: (local_defined,),
+    loops.Op: (op_valid,),
 }
 
 

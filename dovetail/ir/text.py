@@ -27,32 +27,10 @@ from typing import Any
 
 import torch
 
-from dovetail.ir import dims, dimtext
+from dovetail.ir import dimforms, dims, loops
 from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim, Poly, Symbol
-from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import (
-    Buffer,
-    BufferRef,
-    Check,
-    Const,
-    Expr,
-    Group,
-    Index,
-    LibraryCall,
-    Load,
-    Local,
-    Loop,
-    Op,
-    Param,
-    Program,
-    Reduce,
-    Statement,
-    Store,
-    View,
-    dtype_name,
-    value_exprs,
-)
+from dovetail.ir.liveness import nodes, references, statement_roots
 from dovetail.ir.ranges import extent
 from dovetail.ir.reshape import contiguous_strides
 from dovetail.ir.scalar import SCALAR_OPS
@@ -73,17 +51,17 @@ LITERALS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: 
 DEEPEST = 8
 
 
-def program_text(program: Program) -> str:
+def program_text(program: loops.Program) -> str:
     """The whole program, one line a statement."""
     return "\n".join(_Printer().program(program)) + "\n"
 
 
-def group_text(group: Group) -> str:
+def group_text(group: loops.Group) -> str:
     """One kernel with its buffers, for logs."""
     return "\n".join(_Printer().item(group)) + "\n"
 
 
-def derived_dtype(name: str, args: Sequence[Expr]) -> torch.dtype | None:
+def derived_dtype(name: str, args: Sequence[loops.Expr]) -> torch.dtype | None:
     """What an operator's dtype is when nothing is said; None for conversions and unknown operators."""
     row = SCALAR_OPS.get(name)
     if row is None or row.result == "given" or not args:
@@ -93,9 +71,9 @@ def derived_dtype(name: str, args: Sequence[Expr]) -> torch.dtype | None:
     return args[1 if name == "where" and len(args) > 1 else 0].dtype
 
 
-def declaration(buffer: Buffer) -> str:
+def declaration(buffer: loops.Buffer) -> str:
     """`kind name: dtype[sizes] strides (...) offset n on device`."""
-    text = f"{buffer.kind} {buffer.name}: {dtype_name(buffer.dtype)}[{', '.join(map(str, buffer.sizes))}]"
+    text = f"{buffer.kind} {buffer.name}: {loops.dtype_name(buffer.dtype)}[{', '.join(map(str, buffer.sizes))}]"
     if buffer.strides != contiguous_strides(buffer.sizes):
         text += f" strides ({', '.join(map(str, buffer.strides))})"
     if buffer.offset != 0:
@@ -110,7 +88,7 @@ class _Printer:
         self.declared: set[str] = set()
         self.named = 0
 
-    def program(self, program: Program) -> Iterator[str]:
+    def program(self, program: loops.Program) -> Iterator[str]:
         for symbol in dict.fromkeys((*program.sizes, *_size_symbols(program))):
             kept = " unlisted" if symbol not in program.sizes else ""
             hint = f" about {symbol.hint}" if symbol.hint is not None else ""
@@ -122,38 +100,38 @@ class _Printer:
         measured = dict(program.measured)
         for place, number in program.numbers:
             is_size = f" is {measured[number]}" if number in measured else ""
-            yield f"number {number.name}: {dtype_name(number.dtype)} at {place}{is_size}"
+            yield f"number {number.name}: {loops.dtype_name(number.dtype)} at {place}{is_size}"
         for item in program.items:
             yield from self.item(item)
         for old, new in program.mutated:
             yield from self.declare([new])
             yield f"mutate {old.name} = {new.name}"
         for output in program.outputs:
-            if isinstance(output.value, Buffer):
+            if isinstance(output.value, loops.Buffer):
                 yield from self.declare([output.value])
             yield f"output {argument_text(output.value)}{_VIEWS[output.view]}"
 
-    def declare(self, buffers: Sequence[Buffer | None]) -> Iterator[str]:
+    def declare(self, buffers: Sequence[loops.Buffer | None]) -> Iterator[str]:
         for buffer in buffers:
             if buffer is not None and buffer.name not in self.declared:
                 self.declared.add(buffer.name)
                 yield declaration(buffer)
 
     def item(self, item: Any) -> Iterator[str]:
-        if isinstance(item, Group):
+        if isinstance(item, loops.Group):
             yield from self.group(item)
-        elif isinstance(item, LibraryCall):
-            yield from self.declare([*_references([item.args, item.kwargs]), *item.results])
+        elif isinstance(item, loops.LibraryCall):
+            yield from self.declare([*references([item.args, item.kwargs]), *item.results])
             results = ", ".join("_" if b is None else b.name for b in item.results)
             arguments = [argument_text(a) for a in item.args]
             arguments += [f"{name}={argument_text(a)}" for name, a in item.kwargs.items()]
             yield f"library {item.name}: {results}{',' if results else ''} = {item.operator}({', '.join(arguments)})"
         else:
-            assert isinstance(item, View)
+            assert isinstance(item, loops.View)
             yield from self.declare([item.base, item.result])
             yield f"view {item.result.name} = {item.base.name}"
 
-    def group(self, group: Group) -> Iterator[str]:
+    def group(self, group: loops.Group) -> Iterator[str]:
         """`local` buffers are declared inside, all others before."""
         local = {b.name for b in group.locals}
         yield from self.declare([b for b in _mentioned(group) if b.name not in local])
@@ -174,11 +152,11 @@ def _ranges(head: str, ranges: Sequence[Dim]) -> str:
 class _Body:
     """The statements of one loop; `names` maps expressions to the names they got, numbered from `named` on."""
 
-    def __init__(self, loop: Loop, named: int) -> None:
+    def __init__(self, loop: loops.Loop, named: int) -> None:
         self.loop, self.named = loop, named
-        self.names: dict[Expr, str] = {}
-        self.depth: dict[Expr, int] = {}
-        self.uses: dict[Expr, int] = {}
+        self.names: dict[loops.Expr, str] = {}
+        self.depth: dict[loops.Expr, int] = {}
+        self.uses: dict[loops.Expr, int] = {}
         roots = [root for statement in loop.body for root in statement_roots(statement)]
         for node in nodes(roots):
             for child in _operands(node):
@@ -192,7 +170,7 @@ class _Body:
                 yield from self.name_parts(root)
             yield self.statement(statement)
 
-    def name_parts(self, root: Expr) -> Iterator[str]:
+    def name_parts(self, root: loops.Expr) -> Iterator[str]:
         """`t<n> = ...` lines for the parts of `root` that need a name, operands first."""
         stack = [(root, False)]
         while stack:
@@ -213,48 +191,48 @@ class _Body:
                 depth = 0
             self.depth[node] = depth
 
-    def statement(self, statement: Statement) -> str:
-        if isinstance(statement, Store):
+    def statement(self, statement: loops.Statement) -> str:
+        if isinstance(statement, loops.Store):
             value = self.text(statement.value)
             value = f"running_{statement.scan}({value})" if statement.scan else value
             return f"{statement.buffer.name}[{self.indices(statement.index)}] = {value}"
-        if isinstance(statement, Reduce):
-            head = f"{statement.name}: {dtype_name(statement.dtype)}"
+        if isinstance(statement, loops.Reduce):
+            head = f"{statement.name}: {loops.dtype_name(statement.dtype)}"
             return f"{head} = {statement.kind}({self.text(statement.value)})"
-        assert isinstance(statement, Check)
+        assert isinstance(statement, loops.Check)
         return f"assert {self.text(statement.condition)}, {statement.message!r}"
 
-    def text(self, expr: Expr, least: int = 0) -> str:
+    def text(self, expr: loops.Expr, least: int = 0) -> str:
         """`expr`, in parentheses where an operator binding as tightly as `least` surrounds it."""
         if expr in self.names:
             return self.names[expr]
         text, precedence = self.expression(expr)
         return text if precedence >= least else f"({text})"
 
-    def expression(self, expr: Expr) -> tuple[str, int]:
-        if isinstance(expr, Op):
+    def expression(self, expr: loops.Expr) -> tuple[str, int]:
+        if isinstance(expr, loops.Op):
             return self.operator(expr)
-        if isinstance(expr, Load):
+        if isinstance(expr, loops.Load):
             place = f"{expr.buffer.name}[{self.indices(expr.index)}]"
             return (place, ATOM) if expr.mask is None else (f"{place} if {self.text(expr.mask, 1)} else 0", 0)
-        if isinstance(expr, Index):
+        if isinstance(expr, loops.Index):
             return f"index({self.dim(expr.dim)})", ATOM
-        if isinstance(expr, (Local, Param)):
+        if isinstance(expr, (loops.Local, loops.Param)):
             return (expr.name, ATOM)
-        assert isinstance(expr, Const)
+        assert isinstance(expr, loops.Const)
         return _const(expr)
 
-    def operator(self, op: Op) -> tuple[str, int]:
+    def operator(self, op: loops.Op) -> tuple[str, int]:
         if op.dtype is not derived_dtype(op.name, op.args):
             inside = "".join(f", {self.text(a, 1)}" for a in op.args)
             if op.name == "cast" and len(op.args) == 1:
-                return f"{dtype_name(op.dtype)}({self.text(op.args[0])})", ATOM
-            return f"op({op.name!r}, {dtype_name(op.dtype)}{inside})", ATOM
+                return f"{loops.dtype_name(op.dtype)}({self.text(op.args[0])})", ATOM
+            return f"op({op.name!r}, {loops.dtype_name(op.dtype)}{inside})", ATOM
         if op.name in INFIX and len(op.args) == 2:
             sign, level = INFIX[op.name]
             left = self.text(op.args[0], level + (level == COMPARISON))
             return f"{left} {sign} {self.text(op.args[1], level + 1)}", level
-        if op.name in PREFIX and len(op.args) == 1 and not isinstance(op.args[0], Const):
+        if op.name in PREFIX and len(op.args) == 1 and not isinstance(op.args[0], loops.Const):
             return PREFIX[op.name] + self.text(op.args[0], ATOM), UNARY
         return f"{op.name}({', '.join(self.text(a) for a in op.args)})", ATOM
 
@@ -263,61 +241,53 @@ class _Body:
 
     def dim(self, dim: Dim) -> str:
         """`str(dim)`, with run-time values in this printer's notation."""
-        if not isinstance(dim, Poly) or not any(True for _ in value_exprs((dim,))):
+        if not isinstance(dim, Poly) or not any(True for _ in loops.value_exprs((dim,))):
             return str(dim)
-        return dimtext.text(dim, self.value)
+        return dimforms.text(dim, self.value)
 
     def value(self, atom: dims.RuntimeIndex) -> str:
         extent = "" if atom.extent is None else f", {self.dim(atom.extent)}"
         return f"value({self.text(atom.expr)}{extent})"
 
 
-def _const(const: Const) -> tuple[str, int]:
+def _const(const: loops.Const) -> tuple[str, int]:
     """A literal; in a call of its dtype when that is not the literal's own."""
     text = repr(const.value)
     if isinstance(const.value, float) and text.strip("-") in ("inf", "nan"):
         text = f"-{text[1:]}" if text[0] == "-" else text
     if LITERALS.get(type(const.value)) is const.dtype:
         return text, UNARY if text[0] == "-" else ATOM
-    return f"const({text}, {dtype_name(const.dtype)})", ATOM
+    return f"const({text}, {loops.dtype_name(const.dtype)})", ATOM
 
 
-def _operands(node: Expr) -> tuple[Expr, ...]:
-    return tuple(value_exprs((node.dim,))) if isinstance(node, Index) else node.children
+def _operands(node: loops.Expr) -> tuple[loops.Expr, ...]:
+    return tuple(loops.value_exprs((node.dim,))) if isinstance(node, loops.Index) else node.children
 
 
-def _short(node: Expr) -> bool:
+def _short(node: loops.Expr) -> bool:
     """Is it as clear as a name would be?"""
-    if isinstance(node, Load):
+    if isinstance(node, loops.Load):
         return not node.children
-    return isinstance(node, (Const, Local, Param)) or isinstance(node, Index) and not _operands(node)
+    if isinstance(node, loops.Index):
+        return not _operands(node)
+    return isinstance(node, (loops.Const, loops.Local, loops.Param))
 
 
-def _mentioned(group: Group) -> Iterator[Buffer]:
+def _mentioned(group: loops.Group) -> Iterator[loops.Buffer]:
     """Buffers that a group stores or loads, in a stable order."""
     for statement in group.statements():
         roots = statement_roots(statement)
-        found = [node.buffer for node in nodes(roots) if isinstance(node, Load)]
+        found = [node.buffer for node in nodes(roots) if isinstance(node, loops.Load)]
         yield from sorted(found, key=lambda b: b.name)
-        if isinstance(statement, Store):
+        if isinstance(statement, loops.Store):
             yield statement.buffer
-
-
-def _references(value: Any) -> Iterator[Buffer]:
-    if isinstance(value, BufferRef):
-        yield value.buffer
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from _references(inner)
-    elif isinstance(value, dict):
-        yield from _references(list(value.values()))
 
 
 def argument_text(value: Any) -> str:
     """A library call's argument or an output: names for buffers, Python's spelling for the rest."""
-    if isinstance(value, BufferRef):
+    if isinstance(value, loops.BufferRef):
         return value.buffer.name
-    if isinstance(value, (Buffer, Param)):
+    if isinstance(value, (loops.Buffer, loops.Param)):
         return value.name
     if isinstance(value, list):
         return f"[{', '.join(map(argument_text, value))}]"
@@ -328,7 +298,7 @@ def argument_text(value: Any) -> str:
     return repr(value)
 
 
-def _size_symbols(program: Program) -> list[Symbol]:
+def _size_symbols(program: loops.Program) -> list[Symbol]:
     """Size symbols in the shapes of the inputs."""
     found: set[Symbol] = set()
     for buffer in program.inputs:
@@ -337,10 +307,10 @@ def _size_symbols(program: Program) -> list[Symbol]:
     return sorted(found, key=lambda s: s.name)
 
 
-def fusion_text(before: Program, after: Program) -> str:
+def fusion_text(before: loops.Program, after: loops.Program) -> str:
     """What scheduling put together: one line for each kernel."""
-    groups = [item for item in after.items if isinstance(item, Group)]
-    count = sum(isinstance(item, Group) for item in before.items)
+    groups = [item for item in after.items if isinstance(item, loops.Group)]
+    count = sum(isinstance(item, loops.Group) for item in before.items)
     lines = [f"{count} operators in {len(groups)} kernels, {len(after.items) - len(groups)} other steps"]
     for group in groups:
         over = " x ".join(map(str, group.outer)) or "1"

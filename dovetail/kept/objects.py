@@ -34,9 +34,9 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.ir import marks
 from dovetail.ir.asked import Asked
+from dovetail.ir.callers import LIBRARY
 from dovetail.ir.captured import Continuation, Point
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
-from dovetail.ir.library import LIBRARY
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import (
     Source,

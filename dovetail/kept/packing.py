@@ -24,11 +24,10 @@ from dovetail.assembly import OnGpu, Operators, Single
 from dovetail.diagnostics.events import Events
 from dovetail.exporting.encoding import SINGLE, SPACES, function_name
 from dovetail.ir import dims, loops
-from dovetail.ir.aten import DATA, AtenGraph, Subprogram, results_of
+from dovetail.ir.aten import DATA, AtenGraph, JointGraph, Pair, Subprogram, results_of
 from dovetail.ir.devices import HOST
 from dovetail.ir.guard import ABSENT
-from dovetail.ir.host import HostProgram
-from dovetail.ir.joint import JointGraph, Pair
+from dovetail.ir.kernel import HostProgram
 from dovetail.ir.lazy_module import LazyGraphModule
 from dovetail.ir.records import dataclass
 from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted

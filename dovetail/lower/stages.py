@@ -21,8 +21,8 @@ import torch.fx
 from dovetail.errors import Unsupported
 from dovetail.ir import dims
 from dovetail.ir.aten import AtenGraph, Subprogram
-from dovetail.ir.binding import bind
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.dimvalues import bind
 from dovetail.ir.staged import LayoutCheck, Learn, Part, Ref, SizeCheck, Staged, StagedCall, Step
 from dovetail.ops.calls.discoveries import finds_out
 from dovetail.ops.calls.effects import has_effect

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir import binding, dimvalues
+from dovetail.ir import dimvalues
 from dovetail.ir.aten import AtenGraph, Subprogram, subprograms
 from dovetail.ir.dims import Dim
 from dovetail.ops.calls.schema import facts
@@ -37,7 +37,7 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
         # For whoever puts it back when this raises.
         generator = torch.default_generator.get_state() if draws else None  # noqa: F841
         env: dict[Any, Any] = {}
-        env[SIZES] = binding.values(_measured(given, fakes))
+        env[SIZES] = dimvalues.values(_measured(given, fakes))
         feed = iter(given)
         for node in nodes:
             if node.op == "placeholder":

@@ -17,8 +17,7 @@ import torch
 import torch.fx
 
 from dovetail.errors import Unsupported
-from dovetail.ir.aten import AtenGraph, Returned, ViewStep
-from dovetail.ir.joint import JointGraph, NotDifferentiable, Passed
+from dovetail.ir.aten import AtenGraph, JointGraph, NotDifferentiable, Passed, Returned, ViewStep
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import GraphEnding, Results, flat, recounted
 from dovetail.normalize.passes import expose_logs, expose_norms, simplify

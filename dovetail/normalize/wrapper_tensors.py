@@ -16,9 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph, subprograms
-from dovetail.ir.joint import JointGraph
-from dovetail.ir.wrapped import Apart, KeptWhole, Tangent, Template, Whole, WrapperPart
+from dovetail.ir.aten import Apart, AtenGraph, JointGraph, KeptWhole, Tangent, Template, Whole, WrapperPart, subprograms
 from dovetail.normalize.joint import enter
 from dovetail.normalize.normalize import run_graph
 from dovetail.normalize.outputs import GraphEnding, Results, flat, recounted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.ir.host import MemoryPlan
+from dovetail.ir.kernel import MemoryPlan
 from dovetail.ir.liveness import output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Check, Group, Item, Program, View
 from dovetail.options import Options

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from dovetail.autograd import draws, partition
-from dovetail.ir.aten import AtenGraph
-from dovetail.ir.joint import Pair
+from dovetail.ir.aten import AtenGraph, Pair
 from dovetail.normalize import normalize_joint
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import to_fake

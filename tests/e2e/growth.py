@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional as F
 
 import dovetail
-from dovetail.ir import intern, stores
+from dovetail.ir import stores
 
 
 def resident() -> int:
@@ -59,8 +59,8 @@ def functions_that_are_dropped(first: int, count: int) -> None:
     for kept in (getattr(forget, "__self__", None) for forget in stores._EMPTIED):
         if isinstance(kept, stores.Store):
             kept.most = min(kept.most, 250)
-        elif isinstance(kept, intern.InternTable):
-            kept.limit = intern.LEAST = 10_000
+        elif isinstance(kept, stores.InternTable):
+            kept.limit = stores.LEAST = 10_000
     for k in range(first, first + count):
         dovetail.compile(distinct(k))(X)
 

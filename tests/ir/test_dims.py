@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dovetail.ir import dims, dimtext, dimvalues
+from dovetail.ir import dimforms, dims, dimvalues
 from tests.ir.dimcases import ENVIRONMENTS, SYMBOLS, Case, I, J, K, M, N, generate
 
 CASES = [generate(random.Random(seed), 1 + seed % 4) for seed in range(1000)]
@@ -81,7 +81,7 @@ def test_substitution_commutes_with_evaluation():
 
 
 def test_text_parses_back_to_the_same_object():
-    assert failures(lambda case: dimtext.parse(str(case.dim), NAMES) == case.dim) == []
+    assert failures(lambda case: dimforms.parse(str(case.dim), NAMES) == case.dim) == []
 
 
 @pytest.mark.parametrize("built, expected", [
@@ -131,7 +131,7 @@ def test_equal_expressions_are_one_object():
 @pytest.mark.parametrize("text", ["i +", "f(i)", "i ** 2", "unknown", "i / 2", "value(i)"])
 def test_parse_refuses_anything_else(text):
     with pytest.raises((ValueError, SyntaxError)):
-        dimtext.parse(text, NAMES)
+        dimforms.parse(text, NAMES)
 
 
 def test_the_order_of_terms_follows_from_their_names():

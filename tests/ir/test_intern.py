@@ -8,7 +8,7 @@ import threading
 import torch
 
 from dovetail.ir import dims, loops
-from dovetail.ir.intern import InternTable
+from dovetail.ir.stores import InternTable
 
 
 class Node:

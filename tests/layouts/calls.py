@@ -12,7 +12,7 @@ import torch.fx
 from torch.utils import _pytree as pytree
 
 from dovetail.errors import DovetailError
-from dovetail.ir.joint import NotDifferentiable
+from dovetail.ir.aten import NotDifferentiable
 from dovetail.normalize.joint import record_joint
 from dovetail.normalize.normalize import record
 from dovetail.ops.calls.schema import facts

@@ -9,9 +9,8 @@ import weakref
 import pytest
 import torch
 
-from dovetail.ir.aten import Returned, ViewStep
+from dovetail.ir.aten import Passed, Returned, ViewStep
 from dovetail.ir.checks import CheckFailed, OtherSizes
-from dovetail.ir.joint import Passed
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 

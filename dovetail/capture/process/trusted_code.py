@@ -18,8 +18,8 @@ import torch
 import torch.functional
 import torch.nn.functional as F
 
+from dovetail.ir.callers import LIBRARY, of_library
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.library import LIBRARY, of_library
 
 if TYPE_CHECKING:
     from dovetail.capture.session import Session

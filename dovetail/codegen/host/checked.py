@@ -22,10 +22,9 @@ from typing import Any
 from dovetail.codegen.host.library_calls import OUT_VARIANTS
 from dovetail.codegen.host.program import Host
 from dovetail.errors import Location
-from dovetail.ir.checked import Promise, Watched
+from dovetail.ir.checks import Promise, Watched
 from dovetail.ir.dims import floordiv, known_nonnegative
-from dovetail.ir.host import HostProgram, MemoryPlan
-from dovetail.ir.kernel import REPORT, Kernel, Limit
+from dovetail.ir.kernel import REPORT, HostProgram, Kernel, Limit, MemoryPlan
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Program
 from dovetail.ops.table import row_of

@@ -34,8 +34,7 @@ from dovetail.errors import InternalError
 from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.callers import NOT_USERS
-from dovetail.ir.host import HostProgram, MemoryPlan
-from dovetail.ir.kernel import Kernel
+from dovetail.ir.kernel import HostProgram, Kernel, MemoryPlan
 from dovetail.ir.liveness import last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 from dovetail.ir.profiled import titled

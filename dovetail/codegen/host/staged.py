@@ -18,7 +18,7 @@ import torch
 
 from dovetail.codegen.host.library_calls import callee
 from dovetail.ir import dims
-from dovetail.ir.host import HostProgram
+from dovetail.ir.kernel import HostProgram
 from dovetail.ir.staged import LayoutCheck, Learn, Part, Ref, SizeCheck, Staged, StagedCall
 
 

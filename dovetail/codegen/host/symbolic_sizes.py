@@ -18,9 +18,9 @@ from typing import Any
 
 from dovetail.errors import InternalError
 from dovetail.ir import dims
-from dovetail.ir.binding import bind
 from dovetail.ir.dims import Dim
-from dovetail.ir.host import ALIGNMENT, MemoryPlan
+from dovetail.ir.dimvalues import bind
+from dovetail.ir.kernel import ALIGNMENT, MemoryPlan
 from dovetail.ir.loops import Buffer, Param, Program
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from dovetail.errors import KernelFault
+from dovetail.ir.aten import JointGraph, Pair
 from dovetail.ir.devices import HOST, traits
-from dovetail.ir.joint import JointGraph, Pair
 from dovetail.ir.records import dataclass
 from dovetail.ops.fake.rules.layout import contiguous
 from dovetail.ops.fake.symbolic.size_questions import all_same

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import KernelFault
-from dovetail.ir.checked import Promise, Watched
+from dovetail.ir.checks import Promise, Watched
 from dovetail.ir.kernel import NOTHING
 from dovetail.ir.loops import Buffer
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.aten import DATA, Returned
-from dovetail.ir.joint import JointGraph
+from dovetail.ir.aten import DATA, JointGraph, Returned
 from dovetail.ir.settings import AUTOCAST_DEVICES
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils.hooks import RemovableHandle
 
-from dovetail.ir.joint import Passed
+from dovetail.ir.aten import Passed
 
 #: Results whose gradients pass by a tensor, that tensor, and the number of the next hook then.
 Watched = list[tuple[tuple[int, ...], "weakref.ref[torch.Tensor]", int]]

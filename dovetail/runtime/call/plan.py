@@ -24,9 +24,8 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.aten import Returned
+from dovetail.ir.aten import Passed, Returned
 from dovetail.ir.checks import CheckFailed, OtherSizes
-from dovetail.ir.joint import Passed
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import SETTERS, SETTINGS
 from dovetail.runtime.call.autograd import minds

@@ -16,7 +16,7 @@ from torch.autograd import profiler
 
 from dovetail.errors import InternalError
 from dovetail.ir.checks import CheckFailed
-from dovetail.ir.host import HostProgram
+from dovetail.ir.kernel import HostProgram
 from dovetail.ir.profiled import ProfiledCall
 from dovetail.runtime.call import arena, checked
 from dovetail.runtime.gpu.device_scalars import cut, on_device

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from dovetail.ir.checks import OtherSizes
-from dovetail.ir.host import HostProgram
+from dovetail.ir.kernel import HostProgram
 from dovetail.runtime.call.program import LASTING, execute, expect_layout, native
 
 _numbers = count()

@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.aten import Apart, JointGraph, Pair, Tangent, Template, WrapperPart, parts_of
 from dovetail.ir.checks import CheckFailed
-from dovetail.ir.joint import JointGraph, Pair
-from dovetail.ir.wrapped import Apart, Tangent, Template, WrapperPart, parts_of
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
 from dovetail.runtime.call.double_backward import Replay

@@ -19,7 +19,7 @@ import torch
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import LAUNCH, LAUNCH_MANY
-from dovetail.ir.room import room_to_compile
+from dovetail.ir.process import room_to_compile
 from dovetail.ir.stores import Store
 from dovetail.runtime.cpu import calls, machine, openmp, symbols, team
 from dovetail.runtime.store import Store as Disk

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import traits
-from dovetail.ir.host import ALIGNMENT, MemoryPlan
+from dovetail.ir.kernel import ALIGNMENT, MemoryPlan
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Program
 

@@ -11,7 +11,7 @@ from dovetail.capture.tables.known_callables import KNOWN, known
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, TracebackValue
-from dovetail.ir import recursion
+from dovetail.ir import process
 
 
 @known(BaseException.add_note)
@@ -27,7 +27,7 @@ def _add_note(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(sys.getrecursionlimit)
 def _recursion_limit(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return Const(unguarded_facts.ask(s, recursion.of_program))
+    return Const(unguarded_facts.ask(s, process.of_program))
 
 
 @known(sys.exc_info)

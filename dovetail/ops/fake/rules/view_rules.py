@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims
-from dovetail.ir.reshape import chunks
+from dovetail.ir.reshape import chunks, contiguous_strides
 from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh
 from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.symbolic.number import needed
@@ -82,7 +82,7 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     """How the memory looks in another shape, whatever the sizes; None where that takes a copy."""
     sizes = sizes_behind((*old, *strides, *new))
     before, steps, after = (tuple(map(dim_of, v)) for v in (old, strides, new))
-    result: list[Any] = list(_contiguous(after))
+    result: list[Any] = list(contiguous_strides(after))
     for ours, theirs in chunks(before, after):
         for outer, inner in zip(ours, ours[1:], strict=False):
             if not same(strides[outer], strides[inner] * old[inner]):
@@ -95,15 +95,6 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
         if after[d] == 1:
             result[d] = result[d + 1] * after[d + 1]
     return tuple(rewrapped(sizes, s) for s in result)
-
-
-def _contiguous(sizes: Sequence[dims.Dim]) -> tuple[dims.Dim, ...]:
-    strides: list[dims.Dim] = []
-    step: dims.Dim = 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step = step * (1 if size == 0 else size)
-    return tuple(reversed(strides))
 
 
 def view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:

@@ -9,8 +9,8 @@ import torch
 import torch.fx
 
 from dovetail.ir import dims
-from dovetail.ir.binding import bind
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.dimvalues import bind
 from dovetail.ops.fake.symbolic.symint import SizeNode, dim_of, is_size
 
 

@@ -1,13 +1,18 @@
-"""Room on the stack for what nests deeper than the program does: compiling it, and going on without compiling it.
+"""What compiling takes of the process: room on the stack, memory for machine code, and the collector's absence.
 
-Python's limit stands for the C stack, of which calls from Python to Python need none; tracing and compiling nest such
-calls alone, so that the limit may be raised while they run. It is the process's; the last to leave puts it back.
+Compiling a program, and going on without compiling it, nests deeper than the program does. Python's limit stands for
+the C stack, of which calls from Python to Python need none; tracing and compiling nest such calls alone, so that the
+limit may be raised while they run. It is the process's; the last to leave puts it back.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import mmap
 import sys
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 
 MARGIN = 64  # frames: what lies between the caller of a compiled function and the function itself, and more
@@ -73,3 +78,36 @@ class Room:
             _LIMIT.rooms -= 1
             if not _LIMIT.rooms and sys.getrecursionlimit() == _LIMIT.set_to:  # else the program has set another
                 sys.setrecursionlimit(_LIMIT.own)
+
+
+#: More bytes than LLVM takes for texts of so many characters: 1.5 MiB were seen for the first 2,500, and then less than
+#: 100 for each.
+LEAST = 16 << 20
+FOR_EACH_CHARACTER = 128
+
+
+def room_to_compile(characters: int) -> bool:
+    """Asks the system for as many bytes of the address space as compiling may take, and gives them back: LLVM ends the
+    process where there are none."""
+    try:
+        mmap.mmap(-1, LEAST + FOR_EACH_CHARACTER * characters).close()
+    except (OSError, MemoryError):
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def paused_collection() -> Iterator[None]:
+    """In this block automatic collection is off, unless it was off already. Compilations run one at a time.
+
+    They make many objects that stay, so the collector would look through all of a large program's objects again and
+    again: with PyTorch loaded that is 0.1 s each time, a third of a large model's compile time.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
