@@ -193,8 +193,7 @@ def _refuse_generators(target: CallTarget) -> None:
     function = target.function
     if function is not None and flags(function.__code__)[2]:
         raise Unsupported(
-            "generator-function", f"{function.__qualname__} yields or awaits, and calling it runs none of its code",
-            "Compile the functions that it calls.",
+            "generator-function", f"{function.__qualname__} yields or awaits, and calling it runs none of its code"
         )
 
 
@@ -204,6 +203,5 @@ def _escaped(raised: Raised) -> Unsupported:
     given = [getattr(a, "value", ...) for a in getattr(error, "args", ())]
     words = [v if isinstance(v, str) else "..." if v is ... else in_words(v) for v in given]
     return Unsupported(
-        "user-exception", f"the code raises {error.cls.__name__}: {', '.join(words)}",
-        "Run it without compiling to see the full error.", raised.stack,
-    )  # fmt: skip
+        "user-exception", f"the code raises {error.cls.__name__}: {', '.join(words)}", stack=raised.stack
+    )

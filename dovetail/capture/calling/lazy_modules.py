@@ -84,7 +84,6 @@ def _refuse(s: Session, value: Value) -> None:
         "lazy-module",
         f"{value.describe()} gets its parameters from the first input, from its values or after random numbers were "
         "drawn or something was changed",
-        "Call the model once before it is compiled.",
     )
 
 

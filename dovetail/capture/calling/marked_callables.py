@@ -34,9 +34,8 @@ def _allow(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -
     result = s.torch_call(function.real, args, kwargs)
     if type(result) in (KnownValue, ObjectValue, FunctionValue) or isinstance(result, IteratorValue):
         s.unsupported(
-            "object-from-graph", f"{_name(function)} is marked with allow_in_graph, and gives a {result.cls.__name__}",
-            "Give tensors, numbers, and containers of them.",
-        )  # fmt: skip
+            "object-from-graph", f"{_name(function)} is marked with allow_in_graph, and gives a {result.cls.__name__}"
+        )
     return result
 
 

@@ -120,9 +120,7 @@ def step_or_raise(s: Session, iterator: Value) -> Value:
     if method is None:
         return s.throw(TypeError, f"{iterator.cls.__name__!r} object is not an iterator")
     if type(s.static(iterator.cls, "__next__")) is not FUNCTION:
-        return s.unsupported(
-            "outside-iterator", f"a {iterator.cls.__name__} from outside is advanced", "Loop over a list or tuple."
-        )
+        return s.unsupported("outside-iterator", f"a {iterator.cls.__name__} from outside is advanced")
     return s.call(method)
 
 

@@ -115,10 +115,7 @@ def _cond(s: Session, args: Args, kwargs: Kwargs) -> Value:
     yes = Body(s, "true_branch", "a branch of torch.cond", lambda region: true.call(s, list(given), {}))
     no = Body(s, "false_branch", "a branch of torch.cond", lambda region: false.call(s, list(given), {}))
     if yes.spec != no.spec:
-        s.unsupported(
-            "cond-branches-differ", "the branches of torch.cond return different structures",
-            "Return the same structure of tensors from both.",
-        )  # fmt: skip
+        s.unsupported("cond-branches-differ", "the branches of torch.cond return different structures")
     _differ(s, "cond-branches-differ", "the true branch of torch.cond", yes.leaves, "the false one", no.leaves)
     other = [k for k, (a, b) in enumerate(zip(yes.leaves, no.leaves)) if _strides(a) != _strides(b)]
     for body in (yes, no):
@@ -145,10 +142,7 @@ def _fresh(s: Session, region: Region, leaves: list[Any], what: str, rows: int =
     out: list[TensorValue] = []
     for value in leaves:
         if not isinstance(value, TensorValue):
-            s.unsupported(
-                "loop-over-numbers", f"{what} carries {value.describe()}, which is no tensor",
-                "Carry numbers as tensors: torch.tensor(0) instead of 0.",
-            )  # fmt: skip
+            s.unsupported("loop-over-numbers", f"{what} carries {value.describe()}, which is no tensor")
         fake = value.fake
         shape, strides = tuple(fake.shape)[rows:], fake.stride()[rows:]
         if not rows:
@@ -186,10 +180,7 @@ def _while_loop(s: Session, args: Args, kwargs: Kwargs) -> Value:
     check = Body(s, "loop_condition", what, call(test))
     body = Body(s, "loop_body", what, call(step))
     if len(check.leaves) != 1 or not isinstance(check.leaves[0], torch.Tensor) or check.leaves[0].numel() != 1:
-        s.unsupported(
-            "loop-condition", "the condition of torch.while_loop does not depend on a tensor",
-            "Return a tensor with one element, computed from what the loop carries.",
-        )  # fmt: skip
+        s.unsupported("loop-condition", "the condition of torch.while_loop does not depend on a tensor")
     _differ(s, "loop-carries", "the start of torch.while_loop", [v.fake for v in first], "its body", body.leaves)
     body.lay_out(s, [k for k, leaf in enumerate(body.leaves) if not leaf.is_contiguous()])
     for made in (check, body):

@@ -81,10 +81,7 @@ class Region:
         if self.changes:
             change = self.changes[0]
             shown = "a variable or prints" if change is None else change.describe()
-            self.s.unsupported(
-                "side-effect-in-subgraph", f"{what} changes {shown}, which exists outside of it",
-                "Return the new value instead, and store it after the call.",
-            )
+            self.s.unsupported("side-effect-in-subgraph", f"{what} changes {shown}, which exists outside of it")
         if torch.is_grad_enabled() != self.grad_mode:
             self.s.unsupported("side-effect-in-subgraph", f"{what} leaves another grad mode behind")
 

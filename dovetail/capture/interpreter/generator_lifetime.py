@@ -64,8 +64,7 @@ def _close(s: Session, generator: Any) -> None:
     if ignored:
         name = generator.frame.code.code.co_name
         s.unsupported(
-            "abandoned-generator", f"the generator {name}() raises or yields while Python closes it unfinished",
-            "Close the generator, or let it run to its end.",
+            "abandoned-generator", f"the generator {name}() raises or yields while Python closes it unfinished"
         )
 
 

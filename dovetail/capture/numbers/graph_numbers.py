@@ -129,10 +129,7 @@ def raising(graph: Any, outputs: list[Any]) -> list[Any]:
 
 def needed(s: Session) -> Any:
     """The value decides what the program does next; never returns."""
-    return s.unsupported(
-        "data-dependent-branch", "the code branches on a number that a tensor holds",
-        "Use torch.where or torch.cond, or move the branch out of the compiled function.",
-    )
+    return s.unsupported("data-dependent-branch", "the code branches on a number that a tensor holds")
 
 
 def _unknown(s: Session) -> NoReturn:

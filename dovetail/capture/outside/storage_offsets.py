@@ -29,10 +29,7 @@ def refuse_outside(s: Session, made: Any) -> None:
     held = made.owner.held if real is None else real.untyped_storage().nbytes()
     last = made.storage_offset() + sum((n - 1) * step for n, step in zip(made.shape, made.stride(), strict=True))
     if made.numel() and (last + 1) * made.itemsize > held:
-        s.unsupported(
-            "as-strided-outside", f"as_strided asks for more than the {held} bytes of the tensor's storage",
-            "Use slices and views instead of as_strided.",
-        )  # fmt: skip
+        s.unsupported("as-strided-outside", f"as_strided asks for more than the {held} bytes of the tensor's storage")
 
 
 def forget_offsets(s: Session) -> None:

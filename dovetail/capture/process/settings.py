@@ -76,8 +76,7 @@ def refuse_operators(s: Session) -> None:
     for turned in s.modes.switched.values():
         if turned.now != turned.before and not (turned.switch.in_graph(s) or turned.switch.silent):
             s.unsupported(
-                "setting-changed", f"operators after a change of the setting {turned.switch.key!r} in the same graph",
-                "Change it outside the compiled function.",
+                "setting-changed", f"operators after a change of the setting {turned.switch.key!r} in the same graph"
             )
 
 

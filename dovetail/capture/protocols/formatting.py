@@ -96,10 +96,7 @@ def _text(s: Session, value: Value, function: Callable[[Any], str]) -> Value:
             raise NotNative(value)  # its contents are not guarded
         return native_call(s, function, value.native())
     except NotNative:
-        return s.unsupported(
-            "text-of-object", f"the text of {value.describe()} is needed while capturing",
-            "Give its class a __repr__ method, or format it outside the compiled function.",
-        )
+        return s.unsupported("text-of-object", f"the text of {value.describe()} is needed while capturing")
 
 
 def _native_exception(s: Session, value: ExceptionValue) -> BaseException:

@@ -75,7 +75,7 @@ MODULE_ATTRIBUTES: dict[tuple[str, str], Callable[[Any], Value]] = {
 def pymodule_set_attr(s: Session, value: PyModuleValue, name: str, new: Value) -> None:
     """`module.name = new`."""
     if (value.real.__name__, name) in MODULE_ATTRIBUTES:
-        s.unsupported("stream-replaced", f"the code replaces sys.{name}", "Redirect output outside.")
+        s.unsupported("stream-replaced", f"the code replaces sys.{name}")
     if type(value.real) is types.ModuleType or not _set_by_class(s, value, name, new):
         s.scope(value.real.__dict__, value.real.__name__).store(s, name, new)
 

@@ -344,7 +344,7 @@ class Rebuilder:
         return self.deferred
 
     def _no_iterator(self, reason: str) -> NoReturn:
-        self.s.unsupported("iterator-result", reason, "Return a list instead.")
+        self.s.unsupported("iterator-result", reason)
 
     def snapshot(self, value: Snapshot) -> str:
         """The tensor as it was: a copy, made at that place in the graph, if something has changed since."""

@@ -32,9 +32,7 @@ class GradFn(Value):
         self.cls = cls
 
     def get_attr(self, s: Session, name: str) -> Value:
-        return s.unsupported(
-            "grad-fn", f"the code reads {name!r} of a tensor's grad_fn", "Look at the autograd graph outside."
-        )
+        return s.unsupported("grad-fn", f"the code reads {name!r} of a tensor's grad_fn")
 
 
 def grad_fn(s: Session, value: TensorValue) -> Value:
@@ -153,10 +151,7 @@ def _is_written(s: Session) -> bool:
 
 
 def _history(s: Session, how: str) -> None:
-    s.unsupported(
-        "in-place-history", f"a view from outside that {how} a history of gradients is changed in place",
-        "Compute a new tensor instead.",
-    )
+    s.unsupported("in-place-history", f"a view from outside that {how} a history of gradients is changed in place")
 
 
 def grad(s: Session, value: TensorValue) -> Value:
@@ -176,7 +171,7 @@ def grad(s: Session, value: TensorValue) -> Value:
         return NONE
     if value.fake.is_leaf and value.origin is None:
         return _computed(s, value) if s.tensors.backward_ran else NONE
-    return s.unsupported("tensor-grad", "reading .grad of a tensor that is not a leaf", "Read it outside.")
+    return s.unsupported("tensor-grad", "reading .grad of a tensor that is not a leaf")
 
 
 def _computed(s: Session, value: TensorValue) -> Value:
@@ -184,8 +179,7 @@ def _computed(s: Session, value: TensorValue) -> Value:
     fake = value.fake.grad
     if fake is None:
         return NONE if not s.gradients.from_outside else s.unsupported(
-            "tensor-grad", "reading .grad after a backward pass through what was computed before this graph",
-            "Read it outside.",
+            "tensor-grad", "reading .grad after a backward pass through what was computed before this graph"
         )
     node = s.graph.call_function(getattr, (value.node, "grad"))
     node.meta.update(stack=s.stack(), mutates=True)
@@ -203,16 +197,10 @@ def backward(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
         return _assign(s, args, kwargs, leaves)
     pending = [v for v in s.effects.touched.values() if isinstance(v, TensorValue) and "grad" in v.written]
     if pending:
-        return s.unsupported(
-            "backward-after-grad", "backward() after .grad was assigned in the same graph",
-            "Nothing to do: the graph ends here and goes on with the assignments made.",
-        )
+        return s.unsupported("backward-after-grad", "backward() after .grad was assigned in the same graph")
     if any(_from_before(s, leaf) for leaf in _leaves(args[0])):
         if s.ends.breaks:
-            s.unsupported(
-                "backward-from-outside", "backward() goes back to what was computed before this graph",
-                "Nothing to do: the graph ends here and goes on with the gradients that it leaves.",
-            )
+            s.unsupported("backward-from-outside", "backward() goes back to what was computed before this graph")
         s.gradients.from_outside = True
     s.tensors.backward_ran = True
     return s.recorded_method("backward", args, kwargs)

@@ -79,10 +79,7 @@ def wrap_late(s: Session, real: torch.Tensor, source: Source) -> Value:
 def _check_class(s: Session, real: torch.Tensor, source: Source) -> None:
     cls = type(real)
     if issubclass(cls, UninitializedTensorMixin):
-        s.unsupported(
-            "lazy-module", f"{source.name()} gets its shape from the first input",
-            "Call the model once before it is compiled.",
-        )
+        s.unsupported("lazy-module", f"{source.name()} gets its shape from the first input")
     if handles_operators(cls) and not is_wrapper(real):
         s.unsupported(
             "tensor-subclass",

@@ -71,9 +71,8 @@ def torch_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs
 def _plain_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
     if isinstance(target, OPERATORS) and lacks_fake(target):
         s.unsupported(
-            "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted",
-            "Register one with torch.library.register_fake.",
-        )  # fmt: skip
+            "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted"
+        )
     if s.taken.has_tensor_numbers:
         args, kwargs = tensor_numbers.given(s, getattr(target, "__name__", ""), args, kwargs)
     takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
@@ -289,9 +288,8 @@ def reachable(s: Session, value: TensorValue) -> TensorValue:
     """Refuse a tensor that only a finished inner graph knows."""
     if value.node.graph not in s.open_graphs:
         s.unsupported(
-            "tensor-left-subgraph", "a tensor is used that a branch, loop or transformed function made and kept",
-            "Return it from that function.",
-        )  # fmt: skip
+            "tensor-left-subgraph", "a tensor is used that a branch, loop or transformed function made and kept"
+        )
     return value
 
 
@@ -353,8 +351,7 @@ def _class_to_graph(s: Session, value: ClassValue, numbers: bool) -> tuple[Any, 
 def _known_to_graph(s: Session, value: KnownValue, numbers: bool) -> tuple[Any, Any]:
     if isinstance(value.real, torch.Generator):
         s.unsupported(
-            "generator", f"{value.describe()} is a random generator, whose state the graph would have to keep",
-            "Draw from it outside the compiled function, or use the default generator.",
+            "generator", f"{value.describe()} is a random generator, whose state the graph would have to keep"
         )
     return value.real, value.real
 

@@ -132,10 +132,7 @@ def refuse_reliance(s: Session, text: str) -> None:
 
 def refuse(s: Session, what: str) -> NoReturn:
     """Never returns."""
-    s.unsupported(
-        "random-number", f"a random number of Python's or NumPy's {what}",
-        "Draw it outside the compiled function, or use torch's random numbers.",
-    )
+    s.unsupported("random-number", f"a random number of Python's or NumPy's {what}")
 
 
 # ---------------------------------------------------------------- the residual

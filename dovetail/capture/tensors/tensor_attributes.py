@@ -156,10 +156,7 @@ def _is_inference(s: Session, value: TensorValue, args: list[Value], kwargs: dic
         return boolean(_made_in_inference_mode(s, value))
     if not torch.is_inference_mode_enabled() and not any(_made_in_inference_mode(s, v) for v in outside):
         return FALSE
-    return s.unsupported(
-        "inference-tensor", f"the code asks whether {value.describe()} is an inference tensor",
-        "Ask outside the compiled function, or ask torch.is_inference_mode_enabled().",
-    )
+    return s.unsupported("inference-tensor", f"the code asks whether {value.describe()} is an inference tensor")
 
 
 def _made_in_inference_mode(s: Session, value: TensorValue) -> bool:
@@ -177,7 +174,6 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
         return s.unsupported(
             "data-dependent-value",
             f"Tensor.{name} gives Python a value of a tensor, which exists only after the graph has run",
-            "Keep the computation in tensors, or move this call out of the compiled function.",
         )
 
     return method

@@ -80,10 +80,7 @@ class Value:
         return None
 
     def set_instance_attr(self, s: Session, name: str, value: Value) -> None:
-        s.unsupported(
-            "attribute-store", f"cannot set attribute {name!r} of a {self.cls.__name__} here",
-            "Keep the value in a local variable or in an object that the function creates.",
-        )
+        s.unsupported("attribute-store", f"cannot set attribute {name!r} of a {self.cls.__name__} here")
 
     def del_instance_attr(self, s: Session, name: str) -> bool:
         """Remove the attribute; False if there was none."""

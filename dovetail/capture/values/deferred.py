@@ -36,10 +36,7 @@ class DeferredText(Value):
         self.s, self.parts = s, parts
 
     def native(self) -> Any:
-        return self.s.unsupported(
-            "text-of-tensor", "the text of a tensor is needed while capturing",
-            "Only print, log or return it, or format tensors outside the compiled function.",
-        )
+        return self.s.unsupported("text-of-tensor", "the text of a tensor is needed while capturing")
 
     key = native
 

@@ -115,7 +115,7 @@ class SetValue(ObjectValue):
             s.guard(self.source, GuardKind.KEYS, tuple(self.real))
             return [self.entries[key] for key in self.real]
         if self.source is not None or len(self.entries.order) != len(self.entries):  # equal sets have other orders
-            s.unsupported("set-order", "a set is walked in an order that capture does not know", "Use sorted().")
+            s.unsupported("set-order", "a set is walked in an order that capture does not know")
         return [self.entries[key] for key in self.entries.order]
 
     def replay(self) -> tuple[list[Value] | None, list[Value]]:

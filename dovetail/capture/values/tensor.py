@@ -157,6 +157,5 @@ def refuse_change(s: Session, value: Value) -> None:
 def refuse_choice(s: Session, what: str) -> NoReturn:
     """Never returns."""
     s.unsupported(
-        "chosen-tensor", f"the code {what} that min() or max() gave or was given, and which one it gave is not known",
-        "Use torch.minimum or torch.maximum.",
+        "chosen-tensor", f"the code {what} that min() or max() gave or was given, and which one it gave is not known"
     )

@@ -7,8 +7,8 @@ from dovetail.errors.codes.code import Code
 STATE_OF_THE_PROCESS: dict[str, Code] = {
     "logging-call": Code(
         "prints, logs or warns with a function that may not be called late",
-        "Only functions in dovetail.config.reorderable_logging_functions are called after the graph instead "
-        "of ending it.",
+        "Only functions in dovetail.config.reorderable_logging_functions are called after the graph instead of ending "
+        "it.",
         "Add the function to dovetail.config.reorderable_logging_functions.",
         "print(x.shape)",
     ),
@@ -50,15 +50,15 @@ STATE_OF_THE_PROCESS: dict[str, Code] = {
     ),
     "setting-changed": Code(
         "computes something after it has changed a setting of PyTorch's",
-        "The setting says how operators are computed, and a graph is compiled for one: it ends, and the next one "
-        "is made for the new setting. Under fullgraph=True PyTorch runs the graph, in which the setting changes.",
+        "The setting says how operators are computed, and a graph is compiled for one: it ends, and the next one is "
+        "made for the new setting. Under fullgraph=True PyTorch runs the graph, in which the setting changes.",
         "Change it outside the compiled function.",
         "torch.use_deterministic_algorithms(True)\ny = x + 1",
     ),
     "random-number": Code(
         "uses a random number of Python or NumPy where it must be known",
-        "Such numbers are drawn in each call before the graph runs. The graph computes with them, but no branch, "
-        "size or index can depend on one.",
+        "Such numbers are drawn in each call before the graph runs. The graph computes with them, but no branch, size "
+        "or index can depend on one.",
         "Draw it outside the compiled function, or use torch's random numbers.",
         "if random.random() < 0.5:\n    x = x.flip(0)",
     ),
@@ -131,23 +131,20 @@ ASKED_FOR: dict[str, Code] = {
 WHERE_A_GRAPH_CAN_END: dict[str, Code] = {
     "break-here": Code(
         "needs a graph to end at a place where it cannot",
-        "After a break, plain Python does one instruction and the rest is compiled on its own. That is not "
-        "possible "
-        "at this instruction, or in a function that native code or another instruction waits for.",
+        "After a break, plain Python does one instruction and the rest is compiled on its own. That is not possible at "
+        "this instruction, or in a function that native code or another instruction waits for.",
         "Move the code named in the first reason out, for example into a function marked with dovetail.disable.",
         "sorted(items, key=lambda item: item.tensor.item())",
     ),
     "break-in-block": Code(
         "needs a graph to end inside a block that cannot be resumed",
-        "The block has changed a mode or is handling an exception, and what follows would have to begin in its "
-        "middle.",
+        "The block has changed a mode or is handling an exception, and what follows would have to begin in its middle.",
         "Move the code named in the first reason out of the block.",
         "try: ...\nexcept ValueError:\n    scale = x.max().item()",
     ),
     "internal-error": Code(
         "met a mistake in Dovetail",
-        "Capture failed at an instruction that it should have handled. Plain Python does it, and the program goes "
-        "on.",
+        "Capture failed at an instruction that it should have handled. Plain Python does it, and the program goes on.",
         "Please report it with the code shown.",
         "(any)",
     ),
@@ -192,8 +189,7 @@ TRANSFORMS_AND_SUBGRAPHS: dict[str, Code] = {
     ),
     "side-effect-in-subgraph": Code(
         "changes something outside, from a function that becomes a graph of its own",
-        "A branch of torch.cond, the body of a loop operator or a transformed function may run any number of "
-        "times.",
+        "A branch of torch.cond, the body of a loop operator or a transformed function may run any number of times.",
         "Return the new value instead, and store it after the call.",
         "torch.cond(p, lambda: results.append(x), ...)",
     ),
@@ -221,8 +217,8 @@ EXPORT: dict[str, Code] = {
     "not-exportable": Code(
         "does something that an exported program cannot, which is a graph and nothing else",
         "An exported program runs without the code that it was made of. What the program stores outside of its "
-        "buffers, hooks, random numbers of Python's, and results that torch.utils._pytree cannot take apart need "
-        "that code.",
+        "buffers, hooks, random numbers of Python's, and results that torch.utils._pytree cannot take apart need that "
+        "code.",
         "Keep state in buffers or return it; return tensors, numbers, texts, None and containers of them.",
         "def forward(self, x):\n    self.calls += 1\n    return x * self.calls",
     ),
@@ -231,10 +227,10 @@ EXPORT: dict[str, Code] = {
 CHECKS_OF_COMPILED_CODE: dict[str, Code] = {
     "kernel-fault": Code(
         "is compiled to something that reads or writes where it must not",
-        "Under the setting check_kernels each kernel compares every place that it reads or writes with the memory "
-        "that it was given, and each operator of PyTorch's is given only tensors of the sizes, strides, dtype and "
-        "device that the compiled program counts on. The message names the first difference. It is a bug of "
-        "Dovetail's: with the setting off, results may be wrong.",
+        "Under the setting check_kernels each kernel compares every place that it reads or writes with the memory that "
+        "it was given, and each operator of PyTorch's is given only tensors of the sizes, strides, dtype and device "
+        "that the compiled program counts on. The message names the first difference. It is a bug of Dovetail's: with "
+        "the setting off, results may be wrong.",
         "Report it, with the message; until it is mended, keep the line it names out of compiled functions.",
         "DOVETAIL_CHECK_KERNELS=1 python script.py",
     ),

@@ -15,8 +15,7 @@ NATIVE_CODE: dict[str, Code] = {
     ),
     "opaque-call": Code(
         "calls native code that capture knows nothing about",
-        "A function written in C cannot be traced, and might do anything. It is called as it is, between two "
-        "graphs.",
+        "A function written in C cannot be traced, and might do anything. It is called as it is, between two graphs.",
         "Use the torch function that does the same, mark it with dovetail.allow_in_graph or "
         "dovetail.substitute_in_graph, or call it outside the compiled function.",
         "y = some_extension.work(x)",
@@ -114,12 +113,6 @@ PYTHON: dict[str, Code] = {
         "Make it outside the compiled function.",
         "ref = weakref.ref(obj)",
     ),
-    "weak-callback": Code(
-        "makes a weak reference with a callback",
-        "The callback would run at another time than in eager execution.",
-        "Make it outside the compiled function.",
-        "weakref.ref(obj, callback)",
-    ),
     "text-of-object": Code(
         "turns an object into text that shows its address",
         "The address of what is made here is not known before it is made.",
@@ -200,8 +193,7 @@ PYTHON: dict[str, Code] = {
     ),
     "abandoned-generator": Code(
         "drops a generator that raises or yields while Python closes it",
-        "Python closes a generator with its last reference; an error in its `finally` block is printed, not "
-        "raised.",
+        "Python closes a generator with its last reference; an error in its `finally` block is printed, not raised.",
         "Close the generator, or let it run to its end.",
         "try: yield x\nfinally: raise ValueError",
     ),
@@ -222,12 +214,6 @@ PYTHON: dict[str, Code] = {
         "A tuple is rebuilt when all its items exist, and here one needs the other.",
         "Use a list.",
         "items = []\npair = (items, 1)\nitems.append(pair)",
-    ),
-    "module-registration": Code(
-        "assigns a parameter or a submodule",
-        "The set of a module's parameters is fixed while it is compiled.",
-        "Register parameters and submodules in __init__.",
-        "self.weight = torch.nn.Parameter(w)",
     ),
     "decorator-inside": Code(
         "uses a context manager as a decorator",

@@ -7,19 +7,16 @@ from dovetail.errors.codes.code import Code
 VALUES_OF_TENSORS: dict[str, Code] = {
     "data-dependent-branch": Code(
         "branches on the value of a tensor",
-        "A graph is made before any number is known, so it cannot say which way an `if` or a `while` goes. The "
-        "graph "
+        "A graph is made before any number is known, so it cannot say which way an `if` or a `while` goes. The graph "
         "computes the condition and ends; both ways are compiled on their own.",
         "Use torch.where or torch.cond, or branch on a number that is known before the call.",
         "if x.sum() > 0:\n    x = x + 1",
     ),
     "data-dependent-value": Code(
         "asks for the value of a tensor as a Python object",
-        "`item()`, `tolist()`, `int(t)`, `bool(t)` and the like give Python numbers, which exist only after the "
-        "graph "
+        "`item()`, `tolist()`, `int(t)`, `bool(t)` and the like give Python numbers, which exist only after the graph "
         "has run.",
-        "Keep the computation in tensors, set dovetail.config.capture_scalar_outputs, or do this outside the "
-        "compiled "
+        "Keep the computation in tensors, set dovetail.config.capture_scalar_outputs, or do this outside the compiled "
         "function.",
         "scale = x.max().item()",
     ),
@@ -39,9 +36,9 @@ VALUES_OF_TENSORS: dict[str, Code] = {
     ),
     "data-dependent-size": Code(
         "needs to know a size that is found out only when the graph runs",
-        "Tensors whose sizes masks, `nonzero`, `unique` or integers in tensors tell can be computed with. What "
-        "ends the graph is a comparison of such a size that nothing known settles, a loop over it, and an operator "
-        "that has no rule for it.",
+        "Tensors whose sizes masks, `nonzero`, `unique` or integers in tensors tell can be computed with. What ends "
+        "the graph is a comparison of such a size that nothing known settles, a loop over it, and an operator that has "
+        "no rule for it.",
         "State what is known of it with torch._check(n <= 64), use masks of fixed size, or move the decision out.",
         "for k in range(mask.sum().item()):\n    x = x * 2",
     ),
@@ -53,17 +50,16 @@ VALUES_OF_TENSORS: dict[str, Code] = {
     ),
     "text-of-tensor": Code(
         "looks into the text of a tensor",
-        "The text of a tensor shows its numbers, which exist only after the graph has run. It can be printed, "
-        "logged, kept or returned, but not measured, compared or cut.",
+        "The text of a tensor shows its numbers, which exist only after the graph has run. It can be printed, logged, "
+        "kept or returned, but not measured, compared or cut.",
         "Only print, log or return it, or format tensors outside the compiled function.",
         "width = len(str(loss))",
     ),
     "late-call": Code(
         "prints or logs something that exists only in the graph",
-        "Printing and logging are done after the graph has run, in order. That is possible for strings and "
-        "numbers, "
+        "Printing and logging are done after the graph has run, in order. That is possible for strings and numbers, "
         "not for objects that would look different by then.",
-        "Pass strings and numbers, or call it outside the compiled function.",
+        "Pass strings, numbers and tensors, or call it outside the compiled function.",
         "logger.info(some_object_made_here)",
     ),
     "inference-tensor": Code(
@@ -78,17 +74,11 @@ VALUES_OF_TENSORS: dict[str, Code] = {
         "Use its name or index as the key.",
         "seen = {x + 1}",
     ),
-    "tensor-key": Code(
-        "uses a dictionary with tensors as keys",
-        "Tensors as keys are compared by identity, which a graph cannot check.",
-        "Use strings or integers as keys.",
-        "state = self.state[parameter]",
-    ),
     "chosen-tensor": Code(
         "needs to know which tensor min() or max() gave",
-        "The graph computes with a copy of the smaller or greater one and gives the tensor itself to the caller. "
-        "The copy is another object with other memory, and would pass gradients on to both: what would show that "
-        "ends the graph, and what follows has the tensor.",
+        "The graph computes with a copy of the smaller or greater one and gives the tensor itself to the caller. The "
+        "copy is another object with other memory, and would pass gradients on to both: what would show that ends the "
+        "graph, and what follows has the tensor.",
         "Use torch.minimum or torch.maximum.",
         "low = min(x.sum(), y.sum())\nlow.add_(1)",
     ),
@@ -125,12 +115,6 @@ TENSORS_AND_ATTRIBUTES: dict[str, Code] = {
         "The result has no history that reaches the items.",
         "Use torch.stack.",
         "torch.tensor([x, y], requires_grad=True)",
-    ),
-    "copied-leaf": Code(
-        "copies a tensor that requires grad with copy.deepcopy",
-        "The copy of a leaf is a leaf; what a graph computes is not.",
-        "Use tensor.clone(), or copy outside.",
-        "w = copy.deepcopy(self.weight)",
     ),
     "resized-output": Code(
         "gives out= a tensor of another shape",
@@ -171,8 +155,8 @@ TENSORS_AND_ATTRIBUTES: dict[str, Code] = {
     "tensor-subclass": Code(
         "uses a tensor class that handles operators itself, in a way that a graph cannot follow",
         "A class with __torch_dispatch__ is compiled if __tensor_flatten__ and __tensor_unflatten__ say what its "
-        "tensors are made of, and its context compares equal to a copy of itself. Such tensors are made outside, "
-        "their attributes stay what they are, and branches, loops and transforms get none.",
+        "tensors are made of, and its context compares equal to a copy of itself. Such tensors are made outside, their "
+        "attributes stay what they are, and branches, loops and transforms get none.",
         "Define these methods, or call this part from a function marked with dovetail.disable.",
         "y = MyTensor(x) + 1",
     ),
@@ -184,16 +168,10 @@ TENSORS_AND_ATTRIBUTES: dict[str, Code] = {
     ),
     "nested-tensor": Code(
         "does something with a nested tensor that a graph cannot hold",
-        "A nested tensor of the layout torch.jagged is made of two plain tensors, and compiled. Its "
-        "ragged size is no number. One of the old layout has no sizes as a whole.",
+        "A nested tensor of the layout torch.jagged is made of two plain tensors, and compiled. Its ragged size is no "
+        "number. One of the old layout has no sizes as a whole.",
         "Pass layout=torch.jagged to torch.nested.nested_tensor; leave ragged sizes to the code outside.",
         "y = torch.nested.nested_tensor([a, b]) * 2",
-    ),
-    "quantized-tensor": Code(
-        "uses a quantized tensor",
-        "Scales and zero points belong to the tensor, and the compiler describes tensors by type and layout only.",
-        "Keep this code in a function marked with dovetail.disable.",
-        "y = torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)",
     ),
     "generator": Code(
         "draws from a random generator of its own",
@@ -230,18 +208,18 @@ TENSORS_AND_ATTRIBUTES: dict[str, Code] = {
 SIZES: dict[str, Code] = {
     "specialized-dimension": Code(
         "depends on the value of a size that is marked dynamic",
-        "`mark_dynamic` promises that a size differs between calls, and code that needs its value would be "
-        "compiled for each. The message names the line.",
+        "`mark_dynamic` promises that a size differs between calls, and code that needs its value would be compiled "
+        "for each. The message names the line.",
         "Keep the size out of loops, branches and arguments that must be constants, or use maybe_mark_dynamic.",
         "dovetail.mark_dynamic(x, 0)\nfor k in range(x.shape[0]):\n    x = x + k",
     ),
     "recompile-limit": Code(
         "was compiled for as many kinds of calls as config.recompile_limit allows",
-        "Each compilation relies on facts about the call: numbers, lengths, objects. When one fact after another "
-        "turns out to be different, further calls run in eager mode, with a warning; under fullgraph=True they "
-        "raise. `DOVETAIL_LOGS=recompiles` shows all the facts.",
-        "Make what changes a tensor or an argument that varies (mark_dynamic, a 0-d tensor instead of a number), "
-        "or raise dovetail.config.recompile_limit.",
+        "Each compilation relies on facts about the call: numbers, lengths, objects. When one fact after another turns "
+        "out to be different, further calls run in eager mode, with a warning; under fullgraph=True they raise. "
+        "`DOVETAIL_LOGS=recompiles` shows all the facts.",
+        "Make what changes a tensor or an argument that varies (mark_dynamic, a 0-d tensor instead of a number), or "
+        "raise dovetail.config.recompile_limit.",
         "def scaled(x, table):  # called with another table each time\n    return x * len(table)",
     ),
 }

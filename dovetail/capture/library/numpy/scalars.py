@@ -24,10 +24,7 @@ def of_numbers(function: Any) -> Any:
             return made
         result = fold(s, function, args, kwargs)
         if not isinstance(getattr(result, "value", None), NUMBERS):
-            s.unsupported(
-                "numpy-array", f"numpy.{function.__name__} gives an array, which native code computes",
-                "Use the torch function that does the same, or call it outside the compiled function.",
-            )
+            s.unsupported("numpy-array", f"numpy.{function.__name__} gives an array, which native code computes")
         return result
 
     return handler

@@ -161,7 +161,7 @@ def _info(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _clear(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cache = args[0]
     if getattr(cache, "real", MISSING) is not MISSING:
-        s.unsupported("cache-state", "the code clears a cache", "Do it outside the compiled function.")
+        s.unsupported("cache-state", "the code clears a cache")
     assert isinstance(cache, ObjectValue)
     cache.made_by.clear()
     return NONE
@@ -261,7 +261,7 @@ def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return decorator
     cls = args[0].native()
     if cls not in s.classes.made:
-        s.unsupported("class-changed", f"dataclass changes {cls.__name__} from outside", "Decorate it outside.")
+        s.unsupported("class-changed", f"dataclass changes {cls.__name__} from outside")
     options = {k: v.native() for k, v in kwargs.items()}
     try:
         made = dataclasses.dataclass(**options)(cls)
@@ -302,7 +302,7 @@ def _weak_reference(s: Session, args: Args, kwargs: Kwargs) -> Value:
     inside = getattr(target, "real", MISSING) is MISSING
     plain = type(target) in (ObjectValue, TensorValue) and target.cls.__weakrefoffset__
     if inside and not plain or len(args) > 1:
-        s.unsupported("weak-reference", f"a weak reference to {target.describe()} is made", "Make it outside.")
+        s.unsupported("weak-reference", f"a weak reference to {target.describe()} is made")
     made = ObjectValue(weakref.ref)
     made.attrs["target"] = target
     return made

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 def require(s: Session, function: Any) -> None:
     """Break the graph unless the function may be called after it."""
     if function not in s.options.reorderable_logging_functions:
-        s.unsupported(
-            "logging-call", f"{function.__qualname__} is called where it stands",
-            "Add it to dovetail.config.reorderable_logging_functions to have it called after the graph.",
-        )
+        s.unsupported("logging-call", f"{function.__qualname__} is called where it stands")
 
 
 @known(CALL_LATER)
@@ -60,8 +57,7 @@ def settled(s: Session, function: Value, value: Value) -> Value:
     if copier is not None:
         return copier(s, function, value)
     return s.unsupported(
-        "late-call", f"{function.describe()} shows {value.describe()}, which may look different after the graph",
-        "Pass strings, numbers and tensors, or call it outside the compiled function.",
+        "late-call", f"{function.describe()} shows {value.describe()}, which may look different after the graph"
     )
 
 
@@ -118,7 +114,7 @@ def _stream_call(cls: Any, name: str, result: Any) -> Any:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         stream, rest = args[0], args[1:]
         if not isinstance(stream.source, Global) or not all(isinstance(a, (Const, DeferredText)) for a in rest):
-            s.unsupported("stream", f"{stream.describe()}.{name} changes a stream", "Use print.")
+            s.unsupported("stream", f"{stream.describe()}.{name} changes a stream")
         require(s, print)
         s.effects.call(MethodValue(KnownValue(getattr(cls, name)), stream), rest, kwargs, f"{cls.__name__}.{name}")
         return result(rest)

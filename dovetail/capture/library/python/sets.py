@@ -253,7 +253,7 @@ def _set_pop(s: Session, v: Any) -> Value:
     if not v.entries:
         s.throw(KeyError, "pop from an empty set")
     if len(v.entries) > 1 and (v.real is not MISSING or len(v.entries.order) != len(v.entries)):
-        s.unsupported("set-order", "set.pop() takes an item in an order that capture does not know", "Use sorted().")
+        s.unsupported("set-order", "set.pop() takes an item in an order that capture does not know")
     order = v.entries.order
     key = order.pop() if order else next(iter(v.entries))  # a set remembers where it took the last one
     found = dict.pop(v.entries, key)

@@ -215,7 +215,7 @@ _ATOMS = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
 
 
 def _by_python(s: Session, value: Value) -> NoReturn:
-    s.unsupported("deepcopy", f"{value.describe()} is copied", "Copy it outside of compiled code.")
+    s.unsupported("deepcopy", f"{value.describe()} is copied")
 
 
 def _copy_tensor(s: Session, value: TensorValue, memo: dict[int, Value] | None) -> Value:
@@ -390,7 +390,7 @@ def _context_reset(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(time.time, time.perf_counter, time.monotonic, time.perf_counter_ns, time.time_ns)
 def _time(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("clock", "the code reads the clock", "Time the compiled function from outside.")
+    return s.unsupported("clock", "the code reads the clock")
 
 
 def _class_of(value: Value) -> Any:

@@ -75,7 +75,7 @@ def _has_numpy(s: Session, data: Value) -> bool:
 
 def _without_grad(s: Session, kwargs: Kwargs) -> Kwargs:
     if "requires_grad" in kwargs and s.truth(kwargs["requires_grad"]):
-        s.unsupported("nested-data", "a tensor that requires grad is made from a list of tensors", "Use torch.stack.")
+        s.unsupported("nested-data", "a tensor that requires grad is made from a list of tensors")
     return {n: v for n, v in kwargs.items() if n in ("dtype", "device")}
 
 
@@ -92,9 +92,7 @@ def _walk(s: Session, data: Value, leaves: Args) -> list[int]:
 
 def _stacked(s: Session, leaves: Args, sizes: list[int]) -> Value:
     if any(isinstance(leaf, TensorValue) and leaf.fake.dim() for leaf in leaves):
-        return s.unsupported(
-            "nested-data", "a tensor is made from a list of tensors that have dimensions", "Use torch.stack."
-        )
+        return s.unsupported("nested-data", "a tensor is made from a list of tensors that have dimensions")
     dtype = Const(reduce(torch.promote_types, [_dtype(leaf) for leaf in leaves]))
     made = [
         s.torch_method("to", [s.torch_method("detach", [leaf], {}), dtype], {})
@@ -124,7 +122,7 @@ def _named_tuple(cls: Any) -> None:
                 cls([None] * len(items), *(a.native() for a in args[1:]))
             except (TypeError, RuntimeError) as error:
                 return s.throw_native(error)
-            return s.unsupported("native-object", f"{cls.__name__} objects are made of other items", "Make it outside.")
+            return s.unsupported("native-object", f"{cls.__name__} objects are made of other items")
         return TupleValue(items, cls)
 
 

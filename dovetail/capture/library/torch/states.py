@@ -113,10 +113,7 @@ def _of_late_size(function: Any) -> Callable[..., Value]:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if unbacked_sizes.allowed(s):
             return s.torch_call(function, args, kwargs)
-        return s.unsupported(
-            "data-dependent-shape", "the size of the result depends on the values of a tensor",
-            "Use torch.where with three arguments or a mask of fixed size.",
-        )
+        return s.unsupported("data-dependent-shape", "the size of the result depends on the values of a tensor")
 
     return handler
 
@@ -210,10 +207,7 @@ def _enter_inference_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     manager, mode = args[0], s.get_attr(args[0], "mode").native()
     plain = mode and s.options.standalone  # a graph of its own runs such a block without gradients, which is the same
     if mode != torch.is_inference_mode_enabled() and not plain:
-        s.unsupported(
-            "inference-mode-inside", "the code switches inference mode inside the compiled function",
-            "Use torch.no_grad there, or call the compiled function under torch.inference_mode.",
-        )
+        s.unsupported("inference-mode-inside", "the code switches inference mode inside the compiled function")
     context = ObjectValue(torch.autograd.grad_mode.set_grad_enabled)  # the program is in this mode, but for gradients
     s.set_attr(context, "prev", grad_mode(s))
     s.set_attr(manager, "_inference_mode_context", context)

@@ -105,10 +105,7 @@ def _device_mode(step: str) -> Callable[..., Value]:
 
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if s.ends.breaks:  # a graph cannot end inside the block, so where it may have to, the block is not entered
-            return s.unsupported(
-                "device-context", "the code changes the default device for a block",
-                "Pass device= to what makes tensors there.",
-            )
+            return s.unsupported("device-context", "the code changes the default device for a block")
         if step == "__exit__":
             s.call(s.get_attr(s.overrides.modes[-1], step), NONE, NONE, NONE)
             return FALSE
