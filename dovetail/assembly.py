@@ -25,12 +25,12 @@ from dovetail.ir.kernel import HostProgram, Kernel
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES
-from dovetail.runtime.call import program as program_runtime
-from dovetail.runtime.call import staged as staged_runtime
 from dovetail.runtime.call.autograd import CompiledPair, differentiable, partly_of, unheard, without_gradient
 from dovetail.runtime.call.double_backward import Replay
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
+from dovetail.runtime.call.program import load as load_program
+from dovetail.runtime.call.program import load_stages
 from dovetail.runtime.dispatch.restore_modes import mode_changes
 from dovetail.runtime.gpu.graphs import Recorder, aside
 from dovetail.runtime.gpu.warm_up import warm_up
@@ -75,10 +75,10 @@ class Single:
         title, host = events.title(self.prefix), self.host
         with events.stage(f"{self.prefix}load"):
             if self.gpu is None:
-                return program_runtime.load(host, load_kernels(host.kernels), title)
+                return load_program(host, load_kernels(host.kernels), title)
             facts, why = self.gpu.facts, self.gpu.why
             place = functools.partial(aside, facts.device, facts.products) if not why else nullcontext
-            call = program_runtime.load(host, load_kernels(host.kernels, self.gpu.loops, place), title)
+            call = load_program(host, load_kernels(host.kernels, self.gpu.loops, place), title)
         return through_graphs(call, facts, why, events, self.consumes, self.prefix)
 
 
@@ -96,7 +96,7 @@ class Parts:
         return any(part.recorded for part in self.parts)
 
     def load(self, events: Events) -> Compiled:
-        return staged_runtime.load(self.host, [part.load(events) for part in self.parts])
+        return load_stages(self.host, [part.load(events) for part in self.parts])
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,59 @@
 """The settings. `dovetail.config.recompile_limit = 4` sets one; each is also an environment variable.
 
     with dovetail.config.patch(recompile_limit=4): ...      # for a block, or as a decorator
-    DOVETAIL_RECOMPILE_LIMIT=4 python script.py             # for a process
+    DOVETAIL_RECOMPILE_LIMIT=4 python script.py             # for a process; there are others, such as DOVETAIL_LOGS
 
 A setting is read when a function is compiled, not when it was decorated. Unknown names and values of
-the wrong type raise `InvalidArgument`; in the environment they are named, and the default counts.
+the wrong type raise `InvalidArgument`; in the environment they are named, the default
+counts, and no program is stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from dovetail.environment import check_names, tolerated
 from dovetail.errors import InvalidArgument
 from dovetail.options import REORDERABLE
+
+PREFIX = "DOVETAIL_"
+#: Those that are no settings.
+OTHERS: dict[str, str] = {
+    "LOGS": "Which logs to show; `help` lists them.",
+    "LOGS_OUT": "The file that logs are written to.",
+    "TRACE": "The folder that everything that is compiled is recorded in; `dovetail report` makes a page of it.",
+    "CACHE_DIR": "Where compiled kernels are kept; empty: nowhere.",
+}
+
+
+def said(error: InvalidArgument) -> None:
+    """On the standard error, unless the program's handlers of the logger `dovetail` say otherwise."""
+    logging.getLogger("dovetail").warning("%s", error)
+
+
+def tolerated(use: Callable[[], Any], otherwise: Any = None) -> Any:
+    """What `use` gives; where it refuses a variable's value, that is said and `otherwise` counts."""
+    try:
+        return use()
+    except InvalidArgument as error:
+        said(error)
+        return otherwise
+
+
+def check_names(settings: Iterable[str]) -> None:
+    """Name the variables that nothing reads, each with one that it may have been meant as."""
+    known = [name.upper() for name in (*settings, *OTHERS)]
+    given = sorted(name.removeprefix(PREFIX) for name in os.environ if name.startswith(PREFIX))
+    for name in (name for name in given if name not in known):
+        meant = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {PREFIX}{meant[0]}?" if meant else f"there are {', '.join(PREFIX + k for k in known)}"
+        said(InvalidArgument(f"nothing reads the environment variable {PREFIX}{name}; {hint}"))
 
 
 @dataclass(frozen=True)
@@ -52,23 +87,10 @@ class Setting:
             ) from None
 
 
-_TRUTH = {
-    "1": True,
-    "true": True,
-    "yes": True,
-    "on": True,
-    "0": False,
-    "false": False,
-    "no": False,
-    "off": False,
-    "": False,
-}
+_TRUTH = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off", ""), False)}
 _PARSERS: dict[type, Callable[[str], Any]] = {
-    bool: lambda text: _TRUTH[text.lower()],
-    int: int,
-    str: str,
-    type(None): lambda text: text or None,
-}
+    bool: lambda text: _TRUTH[text.lower()], int: int, str: str, type(None): lambda text: text or None,
+}  # fmt: skip
 
 _IN_PROGRAM = "nothing: set it in the program"
 _WORDS = {bool: "1 or 0", int: "an integer", set: _IN_PROGRAM, frozenset: _IN_PROGRAM}

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import click
 import torch
 
-from dovetail.config import SETTINGS, config
-from dovetail.environment import PREFIX
+from dovetail.config import PREFIX, SETTINGS, config
 
 PACKAGES = ("dovetail", "triton", "llvmlite", "bytecode", "numpy", "transformers")
 

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dovetail.config import tolerated
 from dovetail.diagnostics.events import CompileRecord
-from dovetail.environment import tolerated
 from dovetail.errors import InvalidArgument
 from dovetail.ir.callers import users_line
 from dovetail.ir.records import dataclass

@@ -33,8 +33,8 @@ from typing import Any
 
 import torch
 
+from dovetail.config import said
 from dovetail.diagnostics.events import CompileRecord, Stage
-from dovetail.environment import said
 from dovetail.errors import InvalidArgument, Location
 from dovetail.ir.callers import users_line
 

@@ -19,9 +19,8 @@ import torch.utils._pytree as pytree
 from dovetail import guards
 from dovetail.errors import Unsupported
 from dovetail.exporting import buffers
-from dovetail.exporting.arguments import Arguments
+from dovetail.exporting.arguments import Arguments, flattened
 from dovetail.exporting.buffers import CODE, Exchange, Tables
-from dovetail.exporting.paths import flattened
 from dovetail.ir.captured import DRAWS, HOOKS, MODES_LEFT, Captured, Change
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Source

@@ -10,7 +10,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.errors import InvalidArgument
-from dovetail.exporting import expressions, paths
+from dovetail.exporting import arguments, expressions
 from dovetail.exporting.expressions import Expression
 from dovetail.exporting.values import EnumMember
 from dovetail.ir.records import dataclass
@@ -145,7 +145,7 @@ class ExportSignature:
             leaves, spec = pytree.tree_flatten(_in_order(given, self.takes))
         if spec != self.takes:
             taken = ", ".join(each.path for each in self.inputs)
-            found = ", ".join(paths.argument_path(path, self.names) for path, _ in paths.flattened(given)[0])
+            found = ", ".join(arguments.argument_path(path, self.names) for path, _ in arguments.flattened(given)[0])
             raise InvalidArgument(f"the exported program takes ({taken}); it was called with ({found})")
         return leaves
 

@@ -26,7 +26,6 @@ from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Contin
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.kept import operators
-from dovetail.kept.finder import Finder
 from dovetail.kept.holds import failing
 from dovetail.kept.objects import (
     HOLDERS,
@@ -40,7 +39,7 @@ from dovetail.kept.objects import (
     trusted,
 )
 from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
-from dovetail.kept.routes import RouteFinder, described, objects_in
+from dovetail.kept.routes import Finder, RouteFinder, described, objects_in
 
 #: In a residual's names: what each process makes for itself, and what it finds with the function.
 OWN = (AGAIN, ENTERED, PLAIN, UNDONE)

@@ -15,8 +15,8 @@ import torch
 from dovetail import guards
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
-from dovetail.kept.finder import Finder
 from dovetail.kept.objects import PLAIN, written
+from dovetail.kept.routes import Finder
 
 _CONTAINERS = (dict, list, tuple, set, frozenset, OrderedDict, deque, str)
 _KEYED = (dict, OrderedDict, defaultdict, set, frozenset)

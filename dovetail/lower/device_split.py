@@ -21,8 +21,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import HOST, traits
 from dovetail.ir.staged import Staged
 from dovetail.lower.stages import StageSplitter
-from dovetail.ops.calls.devices import early
-from dovetail.ops.calls.effects import may_raise
+from dovetail.ops.calls.effects import early, may_raise
 
 aten = torch.ops.aten
 Node = torch.fx.Node

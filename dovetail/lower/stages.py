@@ -24,8 +24,7 @@ from dovetail.ir.aten import AtenGraph, Subprogram
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.dimvalues import bind
 from dovetail.ir.staged import LayoutCheck, Learn, Part, Ref, SizeCheck, Staged, StagedCall, Step
-from dovetail.ops.calls.discoveries import finds_out
-from dovetail.ops.calls.effects import has_effect
+from dovetail.ops.calls.effects import finds_out, has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in, unknown_sizes
 from dovetail.ops.fake.symbolic.symint import concrete, dim_of, is_size

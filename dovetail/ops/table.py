@@ -17,7 +17,6 @@ from dovetail.ops.lowering import (
     elementary,
     gradients,
     indexing,
-    losses,
     movement,
     norm_gradients,
     normalization,
@@ -33,7 +32,7 @@ from dovetail.ops.lowering.registry import Row
 from dovetail.ops.own import philox
 
 MODULES = (
-    activation, arithmetic, comparison, creation, elementary, gradients, indexing, library_rows, losses, movement,
+    activation, arithmetic, comparison, creation, elementary, gradients, indexing, library_rows, movement,
     norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax, upsampling, views,
 )
 

@@ -52,7 +52,7 @@ LONG_LADDERS: dict[str, int] = {
     "dovetail/diagnostics/dataless.py:reducer_override": 6,
     "dovetail/ir/graphtext.py:argument": 6,
     "dovetail/ir/literals.py:_words": 7,
-    "dovetail/kept/finder.py:follow": 6,
+    "dovetail/kept/routes.py:follow": 6,
     "dovetail/kept/objects.py:making": 6,
     "dovetail/normalize/text.py:argument": 6,
 }

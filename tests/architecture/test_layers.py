@@ -33,14 +33,13 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "targets": SHARED | {"loading"},
     "errors": set(),
     "options": {"errors"},
-    "config": {"environment", "errors", "options"},
-    "environment": {"errors"},
+    "config": {"errors", "options"},
     "ir": {"errors"},
     "ops": {"ir", "errors", "loading", "options"},
     **{phase: SHARED for phase in PHASES},
     # Assembling and rebuilding code objects is one craft: capture and guards emit code through the bytecode phase.
     "capture": SHARED | {"bytecode"},
-    "diagnostics": SHARED | {"config", "environment", "api", "pipeline"},
+    "diagnostics": SHARED | {"config", "api", "pipeline"},
     "interop": SHARED | {"config", "api", "pipeline"},
 }
 
@@ -93,7 +92,7 @@ def test_records_are_written_when_they_are_used() -> None:
         for module in MODULES
         for item in module.imports
         if item.target == "dataclasses.dataclass" and not item.typing_only
-        and module.part not in ("config", "environment", "errors", "options", "supported")
+        and module.part not in ("config", "errors", "options", "supported")
         and module.name != ASSEMBLER
     ]  # fmt: skip
     report(bad, "`from dovetail.ir.records import dataclass`: the standard library's takes 0.4 ms a class.")

@@ -28,7 +28,7 @@ from dovetail.ir.ranges import new_range
 from dovetail.options import Options
 from dovetail.runtime import cpu as cpu_runtime
 from dovetail.runtime.call import checked as checked_runtime
-from dovetail.runtime.gpu.compiling import to_binary
+from dovetail.runtime.gpu.loading import to_binary
 from tests.codegen import harness
 from tests.codegen.test_random_groups import TARGETS, Maker
 from tests.codegen_gpu import interpreter

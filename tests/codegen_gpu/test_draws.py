@@ -10,7 +10,7 @@ from dovetail.codegen.gpu import generate
 from dovetail.ir import evaluate as evaluation
 from dovetail.ir.loops import Group, LibraryCall
 from dovetail.options import Options
-from dovetail.runtime.gpu.compiling import to_binary
+from dovetail.runtime.gpu.loading import to_binary
 from dovetail.schedule import schedule
 from tests.codegen_gpu.test_programs import _Machine
 from tests.schedule.test_meaning import lowered

@@ -9,7 +9,7 @@ from dovetail.codegen.gpu import generate, plan
 from dovetail.ir.liveness import loads
 from dovetail.ir.loops import Const, Group, Load, Loop, Store
 from dovetail.ir.ranges import new_range
-from dovetail.runtime.gpu.compiling import to_binary
+from dovetail.runtime.gpu.loading import to_binary
 from dovetail.schedule.gpu.split import spread
 from tests.codegen.harness import buffer, compare, op
 from tests.codegen.test_random_groups import Maker

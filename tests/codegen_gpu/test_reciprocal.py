@@ -9,7 +9,7 @@ from dovetail.codegen.gpu import generate
 from dovetail.codegen.gpu.reciprocal import Factor, Shift
 from dovetail.ir.loops import Group, Load, Loop, Store
 from dovetail.ir.ranges import new_range
-from dovetail.runtime.gpu import assembler, compiling
+from dovetail.runtime.gpu import assembler, loading
 from tests.codegen.harness import buffer, compare
 from tests.codegen_gpu.interpreter import run
 
@@ -42,7 +42,7 @@ def test_memory_is_read_widely_where_rows_allow_it(width, wide):
     x, y = torch.empty(40, 50, width), torch.empty(50, 40, width)
     i, j, k = (new_range(name, size) for name, size in zip("ijk", x.shape, strict=True))
     group = Group("g", (i, j, k), (Loop((), (Store(buffer("y", y), (j, i, k), Load(buffer("x", x), (i, j, k))),)),))
-    task = compiling._task(generate(group), 90, aligned=True)
+    task = loading._task(generate(group), 90, aligned=True)
     code = dict(assembler.stages(task, {}))["ptx"]
     assert "rem." not in code and "div." not in code
     assert ("ld.global.v4" in code) is wide

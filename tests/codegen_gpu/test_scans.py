@@ -16,7 +16,7 @@ from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
 from dovetail.ir.text import program_text
 from dovetail.options import Options
-from dovetail.runtime.gpu.compiling import to_binary
+from dovetail.runtime.gpu.loading import to_binary
 from dovetail.schedule import schedule
 from dovetail.schedule.gpu.split import spread
 from tests.codegen_gpu.test_programs import _Machine

@@ -20,7 +20,7 @@ from dovetail.lower import lower
 from dovetail.normalize import normalize
 from dovetail.options import Options
 from dovetail.runtime.gpu import loading
-from dovetail.runtime.gpu.compiling import to_binary
+from dovetail.runtime.gpu.loading import to_binary
 from dovetail.schedule import graph_facts, schedule
 from dovetail.schedule.gpu.split import spread
 from tests.codegen_gpu.interpreter import run

@@ -21,7 +21,7 @@ from dovetail import compilation
 from dovetail.codegen.gpu import generate
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import GpuLaunch, Kernel
-from dovetail.runtime.gpu import assembler, compiling, loading, workers
+from dovetail.runtime.gpu import assembler, loading, workers
 from dovetail.runtime.gpu.workers import Workers
 from dovetail.runtime.store import Store
 from tests.codegen.test_random_groups import Maker
@@ -38,7 +38,7 @@ def kernel(line: str = LINE, first: str = "") -> Kernel:
 
 
 def task(*given: str) -> assembler.Task:
-    return compiling._task(kernel(*given), 90, True)
+    return loading._task(kernel(*given), 90, True)
 
 
 def children() -> set[int]:
@@ -57,7 +57,7 @@ def eventually(holds) -> bool:
 def own(monkeypatch):
     """Processes for one test alone."""
     made = Workers()
-    monkeypatch.setattr(compiling, "WORKERS", made)
+    monkeypatch.setattr(loading, "WORKERS", made)
     yield made
     made.close()
 
@@ -72,10 +72,10 @@ def server(own) -> int:
 
 
 def test_what_code_depends_on_needs_neither_a_process_nor_triton(own, monkeypatch):
-    monkeypatch.setattr(compiling.importlib, "import_module", lambda name: pytest.fail(f"{name} is imported"))
-    compiling._version.cache_clear()
+    monkeypatch.setattr(loading.importlib, "import_module", lambda name: pytest.fail(f"{name} is imported"))
+    loading._version.cache_clear()
     before = children()
-    assert compiling.identity(90) == f"triton {metadata.version('triton')} sm_90"
+    assert loading.identity(90) == f"triton {metadata.version('triton')} sm_90"
     assert not children() - before
 
 
@@ -83,7 +83,7 @@ def test_machine_code_is_the_same_as_here(own, tmp_path):
     kernels = [generate(Maker(seed).group()) for seed in range(0, 40, 8)]
     for aligned in (True, False):
         made = loading._binaries(kernels, 90, Store(tmp_path), aligned=aligned)
-        assert made == [assembler.assemble(compiling._task(k, 90, aligned)) for k in kernels]
+        assert made == [assembler.assemble(loading._task(k, 90, aligned)) for k in kernels]
         assert made == loading._binaries(kernels, 90, Store(tmp_path), aligned=aligned), "another is on disk"
 
 
@@ -108,7 +108,7 @@ def test_the_environment_is_that_of_the_moment(own, monkeypatch):
 def test_what_triton_rejects(off, own):
     own.off = off
     with pytest.raises(InternalError, match=r"codegen: Triton rejects K: (?s:.)*nowhere is not defined"):
-        compiling.to_binary(kernel("tl.store(p0, nowhere)"), 90)
+        loading.to_binary(kernel("tl.store(p0, nowhere)"), 90)
 
 
 def test_one_that_dies_takes_nobody_with_it(own, server):
@@ -140,8 +140,8 @@ def test_without_a_python_to_run(name, own, monkeypatch, caplog):
     monkeypatch.setattr(sys, "executable", EXECUTABLES[name])
     before = children()
     with caplog.at_level(logging.INFO, "dovetail.perf_hints"):
-        assert [compiling.to_binary(kernel(), 90).code[:4] for _ in range(2)] == [b"\x7fELF"] * 2
-        assert compiling.identity(90).startswith("triton 3")
+        assert [loading.to_binary(kernel(), 90).code[:4] for _ in range(2)] == [b"\x7fELF"] * 2
+        assert loading.identity(90).startswith("triton 3")
     assert not children() - before
     assert len(caplog.messages) == 1 and "in threads of this process" in caplog.messages[0]
 
@@ -151,14 +151,14 @@ def test_a_program_that_does_something_else(program, own, monkeypatch, caplog):
     before = children()
     monkeypatch.setattr(workers, "_program", lambda: [sys.executable, "-c", program])
     with caplog.at_level(logging.INFO, "dovetail.perf_hints"):
-        assert compiling.to_binary(kernel(), 90).code.startswith(b"\x7fELF")
+        assert loading.to_binary(kernel(), 90).code.startswith(b"\x7fELF")
     assert len(caplog.messages) == 1 and eventually(lambda: not children() - before)
 
 
 def test_killed_while_nobody_looks(own, server, caplog):
     with caplog.at_level(logging.INFO, "dovetail.perf_hints"):
         os.kill(server, signal.SIGKILL)
-        assert compiling.to_binary(kernel(), 90).code.startswith(b"\x7fELF")
+        assert loading.to_binary(kernel(), 90).code.startswith(b"\x7fELF")
         assert eventually(lambda: server not in children() and own.off)
     assert [m.partition(": ")[2] for m in caplog.messages] == ["the process for that ended with status -9"]
 

@@ -18,7 +18,7 @@ import torch.utils._pytree as pytree
 
 import dovetail
 from dovetail.errors import GraphBreakError, InvalidArgument
-from dovetail.exporting.records import Record
+from dovetail.exporting.trees import Record
 
 from .checking import assert_same, check
 from .test_files import rewritten

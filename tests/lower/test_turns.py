@@ -12,8 +12,7 @@ from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.normalize import record
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.ops.fake import to_fake
-from dovetail.runtime.call import staged as staged_runtime
-from dovetail.runtime.call.program import undone
+from dovetail.runtime.call.program import load_stages, undone
 from tests.normalize.harness import graph_of
 
 W = torch.linspace(-1, 1, 12).view(3, 4)
@@ -85,7 +84,7 @@ def test_meaning(name):
         for node in step.graph.graph.nodes if isinstance(step, Part) else ():
             if "device" in node.kwargs:
                 node.kwargs = {**node.kwargs, "device": torch.device("cpu")}
-    call = staged_runtime.load(staged.generate(stages), [interpreter(p.graph) for p in parts_of(stages)])
+    call = load_stages(staged.generate(stages), [interpreter(p.graph) for p in parts_of(stages)])
     ours, eager = ([W.clone(), W * 2, STEP.clone(), W + 1] for _ in range(2))
     results, expected = call(*ours), PROGRAMS[name](*eager)
     torch.testing.assert_close(ours, eager)
@@ -109,7 +108,7 @@ def test_what_an_error_of_the_gpu_leaves_behind(fn, written):
     def fails(*inputs):
         raise RuntimeError("out of memory")
 
-    call = staged_runtime.load(staged.generate(stages), [interpreter(first.graph), fails])
+    call = load_stages(staged.generate(stages), [interpreter(first.graph), fails])
     step = STEP.clone()
     with pytest.raises(RuntimeError) as caught:
         call(W, W, step, W)

@@ -26,7 +26,7 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ops.calls import higher_order
-from dovetail.ops.fake.torch_fake_mode import NoShapeRule
+from dovetail.ops.fake.meta_kernels import NoShapeRule
 
 _NATIVE_APPLY: Any = torch.autograd.Function.__dict__["apply"]  # before PyTorch 2.15 a classmethod in Python
 

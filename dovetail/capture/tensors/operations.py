@@ -34,9 +34,9 @@ from dovetail.capture.values.number import SymbolicNumber
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import FakeTensor
+from dovetail.ops.fake.meta_kernels import NoShapeRule
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.symbolic.retry import symbolically
-from dovetail.ops.fake.torch_fake_mode import NoShapeRule
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
 # ---------------------------------------------------------------- calls

@@ -14,9 +14,8 @@ from dataclasses import replace
 import torch
 
 from dovetail.codegen.common import ranges
-from dovetail.codegen.common.kernel_names import kernel_symbol
-from dovetail.codegen.common.signature import KernelSignature
-from dovetail.codegen.cpu import axis, context, cost, halves, tasks, vecmath
+from dovetail.codegen.common.signature import KernelSignature, kernel_symbol
+from dovetail.codegen.cpu import axis, casts, context, cost, tasks, vecmath
 from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.entry import EntryFunction
@@ -99,7 +98,7 @@ class _Kernel:
         return found
 
     def assemble(self, functions: list[str]) -> str:
-        rounds = [halves.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []
+        rounds = [casts.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []
         return "\n".join([*sorted(self.declares.values()), self.library.text(), *rounds, *functions, _ATTRIBUTES, ""])
 
     def make(self, on_fail: Callable[[int], list[str]]) -> LoopEmitter:

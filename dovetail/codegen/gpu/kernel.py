@@ -17,8 +17,7 @@ from dataclasses import replace
 import torch
 
 from dovetail.codegen.common import ranges
-from dovetail.codegen.common.kernel_names import kernel_symbol
-from dovetail.codegen.common.signature import KernelSignature
+from dovetail.codegen.common.signature import KernelSignature, kernel_symbol
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.expressions import Expressions, Scope
 from dovetail.codegen.gpu.index_width import narrow as is_narrow

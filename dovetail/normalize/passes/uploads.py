@@ -20,7 +20,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.calls.devices import early, stays
+from dovetail.ops.calls.effects import early, stays
 from dovetail.ops.fake import FakeMode
 
 aten = torch.ops.aten

@@ -18,9 +18,17 @@ import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
 from dovetail.normalize.recording.aliases import Base, Handle, TakenView, same_layout
+from dovetail.normalize.recording.autograd_history import Lines
 from dovetail.normalize.recording.conditional_views import COPYING, Copies
-from dovetail.normalize.recording.functional_forms import SILENT, Functional, copying, functional, has_no_form, silent
-from dovetail.normalize.recording.gradient_lines import Lines
+from dovetail.normalize.recording.functional_forms import (
+    REWRITES,
+    SILENT,
+    Functional,
+    copying,
+    functional,
+    has_no_form,
+    silent,
+)
 from dovetail.normalize.recording.operator_calls import (
     absolute,
     accept_out,
@@ -34,7 +42,6 @@ from dovetail.normalize.recording.operator_calls import (
     replace_val,
     vals,
 )
-from dovetail.normalize.recording.renamed_operators import REWRITES
 from dovetail.normalize.recording.view_inverses import laid_out, scatter
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused

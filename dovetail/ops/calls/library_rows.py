@@ -1,16 +1,66 @@
-"""Rows of operators that are only ever library calls."""
+"""Rows of operators that are only ever library calls, and what is called in the place of those that need care."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 
-from dovetail.ops.calls import library_calls
+from dovetail.ops.calls import openmp
 from dovetail.ops.fake.errors import eager_errors as errors
 from dovetail.ops.fake.errors import eager_trials as trials
-from dovetail.ops.fake.rules import elementwise, fourier, images, lapack, normalization, upsampling, view_rules
+from dovetail.ops.fake.rules import elementwise, fourier, images, normalization, products, upsampling, view_rules
 from dovetail.ops.fake.rules.reductions import reduction
 from dovetail.ops.fake.symbolic import unbacked
 from dovetail.ops.lowering.registry import Rows
+
+aten = torch.ops.aten
+
+
+def lstm(x: Any, *args: Any) -> Any:
+    """Keeps what a backward pass needs: the kernel asks for the grad mode to know whether it must. And oneDNN has no
+    layers over nothing."""
+    if not x.numel():
+        h, c = args[4:6]
+        return x.new_empty((*x.shape[:2], h.shape[-1])), h.clone(), c.clone(), x.new_empty(0, dtype=torch.uint8)
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return aten.mkldnn_rnn_layer.default(x, *args)
+
+
+def lstm_backward(x: Any, w1: Any, w2: Any, b1: Any, b2: Any, h: Any, c: Any, *args: Any) -> Any:
+    """Of nothing, gradients are zeros."""
+    given = x, w1, w2, b1, b2, h, c
+    return aten.mkldnn_rnn_layer_backward.default(*given, *args) if x.numel() else tuple(map(torch.zeros_like, given))
+
+
+def attention(query: Any, key: Any, value: Any, dropout: float = 0.0, causal: bool = False, **named: Any) -> Any:
+    """PyTorch chooses this kernel only where there is something to compute; with symbolic sizes that shows late."""
+    if query.numel() and key.numel():
+        return aten._scaled_dot_product_flash_attention_for_cpu.default(query, key, value, dropout, causal, **named)
+    found = query.new_zeros((*query.shape[:-1], value.shape[-1]))
+    wide = torch.float64 if query.dtype is torch.float64 else torch.float32
+    return found, query.new_full(query.shape[:-1], -math.inf, dtype=wide)
+
+
+def attention_backward(
+    gradient: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, dropout: float, causal: bool,
+    **named: Any,
+) -> Any:
+    """Of nothing, gradients are zeros."""
+    operator = aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    if query.numel() and key.numel():
+        return operator(gradient, query, key, value, out, logsumexp, dropout, causal, **named)
+    return tuple(map(torch.zeros_like, (query, key, value)))
+
+
+def linear(x: Any, weight: Any, bias: Any, *more: Any) -> Any:
+    """oneDNN has no products of nothing, and leaves parts of others out where fewer threads come than it has shared
+    them out to (3.12, `float32`); the BLAS looks how many there are."""
+    if x.numel() and weight.numel() and openmp.gives(torch.get_num_threads()):
+        return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, *more)
+    return torch.nn.functional.linear(x, weight, bias)
+
 
 ROWS = Rows()
 library = ROWS.library
@@ -30,13 +80,13 @@ library("aten::multinomial", "aten::bernoulli", "aten::binomial", may_raise=True
 # ---------------------------------------------------------------- products and matrices
 
 library("aten::linear", fresh=True)
-library("mkldnn::_linear_pointwise", callee=library_calls.linear, fresh=True)
+library("mkldnn::_linear_pointwise", callee=linear, fresh=True)
 library("mkldnn::_linear_pointwise.binary")  # other arguments
 library("aten::dot", "aten::vdot", trial=trials.MIXED)
 library("aten::baddbmm", "aten::addmv", fresh=True, trial=trials.PRODUCT)
 library("aten::addbmm", trial=trials.PRODUCT)
-library("aten::_linalg_svd", shape=lapack.svd)
-library("aten::linalg_eig", shape=lapack.eig, may_raise=True)
+library("aten::_linalg_svd", shape=products.svd)
+library("aten::linalg_eig", shape=products.eig, may_raise=True)
 library("aten::_linalg_check_errors", "aten::_linalg_eigh", "aten::_linalg_eigvals", "aten::linalg_lstsq",
         "aten::linalg_ldl_solve", "aten::geqrf", "aten::ormqr", may_raise=True)
 library("aten::_fft_c2c", shape=fourier.complex_to_complex)
@@ -55,11 +105,11 @@ library("aten::max_unpool3d", may_raise=True)
 # The last result takes as many bytes as cuDNN wants.
 library("aten::_batch_norm_with_update", shape=images.batch_norm_updating, opaque=frozenset((3,)))
 library("aten::_batch_norm_with_update_functional", shape=images.batch_norm_update, opaque=frozenset((3,)))
-library("aten::mkldnn_rnn_layer", callee=library_calls.lstm, opaque=frozenset((3,)))
-library("aten::mkldnn_rnn_layer_backward", callee=library_calls.lstm_backward)
+library("aten::mkldnn_rnn_layer", callee=lstm, opaque=frozenset((3,)))
+library("aten::mkldnn_rnn_layer_backward", callee=lstm_backward)
 library("aten::_embedding_bag", "aten::_embedding_bag_forward_only", opaque=frozenset((1, 2, 3)), may_raise=True)
-library("aten::_scaled_dot_product_flash_attention_for_cpu", callee=library_calls.attention)
-library("aten::_scaled_dot_product_flash_attention_for_cpu_backward", callee=library_calls.attention_backward)
+library("aten::_scaled_dot_product_flash_attention_for_cpu", callee=attention)
+library("aten::_scaled_dot_product_flash_attention_for_cpu_backward", callee=attention_backward)
 # Seed and offset lie on the CPU, and on the GPU while a CUDA graph is recorded.
 library("aten::_scaled_dot_product_efficient_attention", "aten::_efficient_attention_forward",
         opaque=frozenset((2, 3)))

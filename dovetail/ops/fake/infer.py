@@ -12,11 +12,11 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.devices import HOST, on_host
-from dovetail.ops.calls.discoveries import finds_sizes
+from dovetail.ops.calls.effects import finds_sizes
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
 from dovetail.ops.calls.schema import facts
-from dovetail.ops.fake import meta_kernels, torch_fake_mode
+from dovetail.ops.fake import meta_kernels
 from dovetail.ops.fake.errors import eager_errors, eager_trials
 from dovetail.ops.fake.result_spec import ForOverload, Spec, marked
 from dovetail.ops.fake.rules.creation import placed
@@ -75,7 +75,7 @@ def infer(
         with without_dynamo(), _unheard(schema):
             result = (meta_kernels.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
     except NotImplementedError:
-        return torch_fake_mode.infer(func, args, kwargs, cls, refuse_unusual)
+        return meta_kernels.infer_by_mode(func, args, kwargs, cls, refuse_unusual)
     if schema.is_mutable:
         _refuse_resized(schema, kwargs, meta_kwargs)
         return _mutated(schema, args, kwargs, result, device, from_meta)

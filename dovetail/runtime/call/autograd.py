@@ -22,9 +22,8 @@ from dovetail.ir.records import dataclass
 from dovetail.ops.fake.rules.layout import contiguous
 from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.wrapped import handles_operators
-from dovetail.runtime.call.double_backward import Replay
+from dovetail.runtime.call.double_backward import Replay, is_batched, one_by_one
 from dovetail.runtime.call.hook_watch import refuse
-from dovetail.runtime.call.vmapped_backward import is_batched, one_by_one
 
 Call = Callable[..., Any]
 Backward = Callable[[list[Any]], Sequence[Any]]

@@ -29,12 +29,10 @@ from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import SETTERS, SETTINGS
 from dovetail.runtime.call.autograd import minds
-from dovetail.runtime.call.freed_history import anchor, mark_freed
 from dovetail.runtime.call.hook_watch import watcher
 from dovetail.runtime.call.overlap import NOW, Overlap, unmoved
 from dovetail.runtime.call.program import execute
-from dovetail.runtime.call.version_counters import advance, advance_all, at_version
-from dovetail.runtime.call.view_replay import OutputBuilder
+from dovetail.runtime.call.view_replay import OutputBuilder, advance, advance_all, anchor, at_version, mark_freed
 from dovetail.runtime.dispatch.restore_modes import mode_state, restore
 
 Call = Callable[..., Any]

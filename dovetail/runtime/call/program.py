@@ -6,7 +6,7 @@ import functools
 import linecache
 import traceback
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from types import CodeType
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch.autograd import profiler
 
 from dovetail.errors import InternalError
-from dovetail.ir.checks import CheckFailed
+from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.kernel import HostProgram
 from dovetail.ir.profiled import ProfiledCall
 from dovetail.runtime.call import arena, checked
@@ -140,3 +140,16 @@ def expect_layout(tensor: Any, sizes: Any, strides: Any, operator: str) -> Any:
     if all(n <= 1 or s == t for n, s, t in zip(sizes, tensor.stride(), strides, strict=True)) or not tensor.numel():
         return tensor
     return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def load_stages(host: HostProgram, parts: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """A graph whose parts are called one after the other, as a callable of its inputs.
+
+    It raises OtherSizes where a size turns out to be other than what the code relies on, before anything is written to.
+    """
+    filename = f"<dovetail stages {next(_numbers)}>"
+    names = {name: native(value) for name, value in host.names.items()}
+    namespace = {**names, "OtherSizes": OtherSizes, "expect_layout": expect_layout, LASTING: host.lasting}
+    namespace |= {f"part{k}": part for k, part in enumerate(parts)}
+    run: Callable[..., Any] = execute(host.text, filename, namespace, host.code)
+    return run

@@ -16,13 +16,15 @@ A view is made in the grad mode that the program made it in; modes are entered w
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from dovetail.ir.aten import Returned, ViewStep
-from dovetail.runtime.call.sizes import at_call
+from dovetail.ir.devices import HOST
+from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in, told_by
+from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 
 aten = torch.ops.aten
 _SET = torch._C._autograd._unsafe_set_version_counter
@@ -146,3 +148,87 @@ def _order(returned: Sequence[Returned]) -> list[int]:
     for k in sorted(range(len(returned)), key=lambda k: -returned[k].late):
         place(k)
     return list(order)
+
+
+# ---------------------------------------------------------------- values that contain symbolic sizes
+
+
+def at_call(
+    value: Any, fakes: Sequence[Any], results: Sequence[Any] = ()
+) -> Callable[[Sequence[Any], Sequence[Any]], Any] | None:
+    """What gives `value` for the inputs and results of a call, which look like these; None where it is always the same.
+
+        (permute, [s0, 4*s1])    ->    def now(inputs, results): s0 = inputs[0].size(0); ...; return (c0, [s0, 4*s1, ])
+    """
+    if next(sizes_in(value), None) is None:
+        return None
+    names: dict[str, Any] = {}
+    given = [(f"inputs[{k}]", f) for k, f in enumerate(fakes)] + [(f"results[{k}]", r) for k, r in enumerate(results)]
+    body = [f"    {s.name} = {text}" for s, text in told_by(given).items()]
+    source = "\n".join(["def now(inputs, results):", *body, f"    return {_text(value, names)}"])
+    exec(compile(source, "<sizes>", "exec"), names)
+    return names["now"]
+
+
+def _text(value: Any, names: dict[str, Any]) -> str:
+    """`value` as Python; `names` gets what has no text."""
+    if is_size(value):
+        return f"({dim_of(value)})"
+    if isinstance(value, (tuple, list)):
+        inside = "".join(f"{_text(v, names)}, " for v in value)
+        return f"[{inside}]" if isinstance(value, list) else f"({inside})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_text(v, names)}" for key, v in value.items()) + "}"
+    name = f"c{len(names)}"
+    names[name] = value
+    return name
+
+
+# ---------------------------------------------------------------- version counters, set to what eager's would say
+
+advance_all = torch._C._increment_version
+
+
+def at_version(tensor: torch.Tensor, version: int) -> torch.Tensor:
+    """The tensor, its counter set. A view is made again: when the counter comes to where it was, it misses a write."""
+    before = tensor._version
+    _SET((tensor,), (version,))
+    return torch.ops.aten.alias.default(tensor) if before > version and tensor._is_view() else tensor
+
+
+def advance(tensor: torch.Tensor, extra: int) -> None:
+    _SET((tensor,), (tensor._version + extra,))
+
+
+# ---------------------------------------------------------------- results of a program that ran its own backward pass
+
+
+class _FreedHistory(torch.autograd.Function):
+    """A tensor whose history has been freed: it requires gradients, and there are none to be had again."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+            "already been freed). Saved intermediate values of the graph are freed when you call .backward() or "
+            "autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if "
+            "you need to access saved tensors after calling backward."
+        )
+
+
+def anchor() -> torch.Tensor:
+    """What gives such results a history."""
+    return torch.empty(0, requires_grad=True, device=HOST)
+
+
+def mark_freed(anchor: torch.Tensor, outputs: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
+    """The outputs, those at `places` as such."""
+    marked = list(outputs)
+    with torch.enable_grad():
+        for place in places:
+            marked[place] = _FreedHistory.apply(anchor, marked[place])
+    return tuple(marked)

@@ -21,7 +21,7 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import LAUNCH, LAUNCH_MANY
 from dovetail.ir.process import room_to_compile
 from dovetail.ir.stores import Store
-from dovetail.runtime.cpu import calls, machine, openmp, symbols, team
+from dovetail.runtime.cpu import calls, machine, openmp, team
 from dovetail.runtime.store import Store as Disk
 from dovetail.runtime.store import default_folder
 
@@ -111,7 +111,7 @@ class Loader:
         return None if code is None else self.engine(key, code)
 
     def engine(self, key: str, code: bytes) -> llvm.ExecutionEngine:
-        missing = symbols.missing(code)
+        missing = machine.missing(code)
         if missing:
             raise InternalError("codegen", f"machine code calls {', '.join(missing)}, which this process does not have")
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine.new_machine())

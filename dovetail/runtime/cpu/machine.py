@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
 from collections.abc import Sequence
 from functools import cache
 
@@ -62,3 +64,24 @@ def to_object(texts: Sequence[str], speed: int = FAST) -> bytes:
     for text in texts[1:]:
         module.link_in(llvm.parse_assembly(text))
     return target.emit_object(module)
+
+
+_ENTRY = struct.Struct("<IBBHQQ")
+_UNDEFINED = 0
+
+
+def missing(code: bytes) -> list[str]:
+    """Names that the object needs and nobody defines; empty for objects of another format than 64-bit ELF.
+
+    LLVM calls functions for what a processor has no instruction for, by names of its own choice, and a call of one that
+    a process does not have ends the process. The names are in the symbol table of the object, an array of `Elf64_Sym`
+    (System V ABI, chapter 4).
+    """
+    if not code.startswith(b"\x7fELF\x02"):
+        return []
+    sections = {section.name(): section.data() for section in llvm.ObjectFileRef.from_data(code).sections()}
+    names = sections[b".strtab"]
+    entries = _ENTRY.iter_unpack(sections[b".symtab"])
+    wanted = {names[at : names.index(b"\0", at)].decode() for at, _, _, where, _, _ in entries if where == _UNDEFINED}
+    process = ctypes.CDLL(None)
+    return sorted(name for name in wanted - {""} if not llvm.address_of_symbol(name) and not hasattr(process, name))

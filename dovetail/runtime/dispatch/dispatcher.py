@@ -25,14 +25,18 @@ from dovetail.ir.profiled import region
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
 from dovetail.runtime.dispatch.call_kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
-from dovetail.runtime.dispatch.failure_policy import Fallback, eagerly, is_users_own, not_raised, on_failure, warn_user
-from dovetail.runtime.dispatch.forking import ForkGuard
-from dovetail.runtime.dispatch.frame_hook_off import frame_hook_off
+from dovetail.runtime.dispatch.failure_policy import (
+    Fallback,
+    cut,
+    eagerly,
+    is_users_own,
+    not_raised,
+    on_failure,
+    warn_user,
+)
 from dovetail.runtime.dispatch.reentrancy import COMPILING, compiling, interrupting, outside
-from dovetail.runtime.dispatch.restore_modes import mode_state, restore
-from dovetail.runtime.dispatch.saved_tensor_hooks import without_saved_tensor_hooks
+from dovetail.runtime.dispatch.restore_modes import frame_hook_off, mode_state, restore, without_saved_tensor_hooks
 from dovetail.runtime.dispatch.stance import RUN_ONLY, Stances
-from dovetail.runtime.dispatch.tracebacks import cut
 
 
 class Entry(Protocol):
@@ -89,9 +93,6 @@ class Compiler(Protocol):
 
     def title(self, fn: Any) -> str:
         """What calls of it are shown as in a profile."""
-
-
-ForkGuard(COMPILING)
 
 
 #: So often compiling a function may fail; it has been told of by then, and each attempt takes its time.

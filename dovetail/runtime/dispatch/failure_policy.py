@@ -21,6 +21,7 @@ import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -34,7 +35,7 @@ from dovetail.errors import (
     SpecializedDimension,
     Unsupported,
 )
-from dovetail.ir.callers import users_line
+from dovetail.ir.callers import OURS, users_line
 from dovetail.ir.checks import OtherSizes
 from dovetail.ir.copies import copies
 from dovetail.ir.literals import error_in_words
@@ -243,3 +244,28 @@ def _as_internal(error: Exception) -> InternalError:
 def _raise_as_eager(call: Fallback) -> None:
     """Where the user's own code is at fault, eager raises the error that belongs to it, from its line."""
     call.run()
+
+
+# ---------------------------------------------------------------- what the caller sees of an error
+
+
+def cut(error: Exception) -> None:
+    """Take our frames out of its traceback; of the errors that are ours only a mistake of ours keeps them."""
+    if isinstance(error, (InternalError, KernelFault)):
+        return
+    if isinstance(error, GraphBreakError):
+        error.__cause__, error.__suppress_context__ = None, True  # says the same, from within capture
+    error.__traceback__ = None if isinstance(error, DovetailError) else _programs(error.__traceback__)
+
+
+def _programs(found: TracebackType | None) -> TracebackType | None:
+    """The entries of a traceback whose code is not ours."""
+    kept = []
+    while found is not None:
+        if not found.tb_frame.f_code.co_filename.startswith(OURS):
+            kept.append(found)
+        found = found.tb_next
+    rest: TracebackType | None = None
+    for entry in reversed(kept):
+        rest = TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return rest

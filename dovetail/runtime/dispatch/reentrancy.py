@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -126,3 +127,34 @@ def outside(outer: ModeState, call: Callable[[], Any]) -> Any:
         for mode in functions:
             _C._push_on_torch_function_stack(mode)
         restore(inner)
+
+
+PATIENCE = 60.0  # seconds
+
+
+class ForkGuard:
+    """Lets a fork wait until nobody else holds `lock`; gives up waiting in case its holder waits for the fork.
+
+    The child has no thread that compiles: what one was doing would stay half done.
+    """
+
+    def __init__(self, lock: Any) -> None:
+        self.lock, self.held = lock, False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self.before, after_in_parent=self.after, after_in_child=self.in_child)
+
+    def before(self) -> None:
+        self.held = self.lock.acquire(timeout=PATIENCE)
+
+    def after(self) -> None:
+        if self.held:
+            self.lock.release()
+
+    def in_child(self) -> None:
+        if self.held:
+            self.lock.release()
+        else:
+            self.lock._at_fork_reinit()
+
+
+ForkGuard(COMPILING)

@@ -1,4 +1,5 @@
-"""What a compilation or a graph that is interrupted may have left behind on its thread, and putting it back.
+"""What a compilation or a graph that is interrupted may have left behind on its thread, and putting it back; and what
+the thread does without while something is compiled.
 
 Every stage leaves its modes by `with`; but Ctrl-C may arrive within the few lines of Python that enter or leave one.
 A graph enters and leaves modes by nodes; but an operator between them may raise.
@@ -6,6 +7,9 @@ A graph enters and leaves modes by nodes; but an operator between them may raise
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -66,3 +70,38 @@ def _restore(before: ModeState) -> None:
 def mode_changes(graph: torch.fx.Graph) -> tuple[Any, ...]:
     """The functions by which the graph enters modes, or changes settings."""
     return tuple({n.target: None for n in graph.nodes if n.target in SETTERS or n.target in _ENTERING})
+
+
+# ---------------------------------------------------------------- while something is compiled
+
+
+@contextlib.contextmanager
+def frame_hook_off() -> Iterator[None]:
+    """In this block torch.compile's frame hook looks at nothing: our own frames are none of its business."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    before = _C._dynamo.eval_frame.set_eval_frame(None)
+    try:
+        yield
+    finally:
+        _C._dynamo.eval_frame.set_eval_frame(before)
+
+
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """In this block tensors are saved as they are: the user's hooks are for those that a backward pass will need.
+
+    Compiling runs operators on tensors without memory, whose hooks' work would become part of the graph, and would be
+    done again when that runs.
+    """
+    found, engine = [], _C._autograd
+    enabled: Any = engine._saved_tensors_hooks_is_enabled  # type: ignore[attr-defined]
+    while enabled() and (hooks := engine._top_saved_tensors_default_hooks(True)) is not None:
+        found.append(hooks)
+        engine._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for hooks in reversed(found):
+            engine._push_saved_tensors_default_hooks(*hooks)
