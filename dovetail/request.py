@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import inspect
@@ -26,6 +25,7 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.diagnostics.trace import trace, warned
 from dovetail.interop.backends import BACKENDS, BUILT_IN
 from dovetail.ir.captured import Continuation, varying_names
+from dovetail.ir.process import grow_old
 from dovetail.ir.profiled import titled
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import outside_reason
@@ -147,8 +147,12 @@ class Request:
 
 def imported(name: str, events: Events) -> Any:
     """A module that only a program that compiles should wait for."""
-    with contextlib.nullcontext() if name in sys.modules else events.stage("imports"):
-        return loaded(name)
+    if name in sys.modules:
+        return sys.modules[name]
+    with events.stage("imports"):
+        module = loaded(name)
+    grow_old()
+    return module
 
 
 def _resuming() -> Any:

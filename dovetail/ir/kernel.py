@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 from types import CodeType
 from typing import Any
 
@@ -135,4 +136,8 @@ class HostProgram:
     lasting: Mapping[str, int] = field(default_factory=dict)
     symbolic: bool = False
     launches: Mapping[int, str] = field(default_factory=dict)
-    code: CodeType | None = field(default=None, compare=False, repr=False)  # of the text, where it is there already
+
+    @cached_property
+    def code(self) -> CodeType:
+        """Of the text: compiled once for the process that runs it and those that it is kept for."""
+        return compile(self.text, "<dovetail host program>", "exec")

@@ -413,8 +413,13 @@ def _joint(joint: JointGraph) -> Any:
 
 def _host(host: HostProgram) -> Any:
     """With the code of its text."""
-    values = {f.name: getattr(host, f.name) for f in fields(HostProgram)}
-    return HostProgram, tuple({**values, "code": compile(host.text, "<dovetail host program>", "exec")}.values())
+    return _made_host, (host.code, *(getattr(host, f.name) for f in fields(HostProgram)))
+
+
+def _made_host(code: CodeType, *values: Any) -> HostProgram:
+    made = HostProgram(*values)
+    vars(made)["code"] = code
+    return made
 
 
 def _subprogram(call: Subprogram) -> Any:

