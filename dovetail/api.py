@@ -1,4 +1,4 @@
-"""`dovetail.compile`, and the functions that show what it did.
+"""`dovetail.compile`, the functions that show what it did, and all other names that a program may use.
 
 Argument checking and wiring only. A compilation is in `compilation.py`, the compiled callables are in
 `runtime/entry*.py`, the stages in `pipeline.py`.
@@ -21,7 +21,7 @@ from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.explain import ExplainOutput, explain_records
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import compile_times
-from dovetail.errors import InvalidArgument, Unsupported
+from dovetail.errors import BackendError, DovetailError, GraphBreakError, InternalError, InvalidArgument, Unsupported
 from dovetail.interop.backends import (
     BACKENDS,
     get_default_backend,
@@ -50,6 +50,7 @@ from dovetail.public.control import (
     skip_frame,
     substitute_in_graph,
 )
+from dovetail.public.dynamic_marks import mark_dynamic, mark_static, mark_static_address, maybe_mark_dynamic
 from dovetail.public.numpy_functions import wrap_numpy
 from dovetail.request import Request
 from dovetail.runtime.dispatch.compiled_module import CompiledModule, wrap_module
@@ -254,35 +255,11 @@ atexit.register(breaks.at_exit)
 logs.set_from(os.environ.get("DOVETAIL_LOGS", ""))
 
 __all__ = [
-    "CompileProfiler",
-    "allow_in_graph",
-    "assume_constant_result",
-    "compile",
-    "compile_times",
-    "comptime",
-    "config",
-    "cudagraph_mark_step_begin",
-    "disable",
-    "disallow_in_graph",
-    "error_on_graph_break",
-    "explain",
-    "export",
-    "get_default_backend",
-    "graph_break",
-    "is_compiling",
-    "list_backends",
-    "load",
-    "load_cache_artifacts",
-    "nested_compile_region",
-    "register_backend",
-    "reset",
-    "run",
-    "save",
-    "save_cache_artifacts",
-    "set_default_backend",
-    "set_logs",
-    "set_stance",
-    "skip_frame",
-    "substitute_in_graph",
-    "wrap_numpy",
-]
+    "BackendError", "CompileProfiler", "DovetailError", "GraphBreakError", "InternalError", "InvalidArgument",
+    "Unsupported", "allow_in_graph", "assume_constant_result", "compile", "compile_times", "comptime", "config",
+    "cudagraph_mark_step_begin", "disable", "disallow_in_graph", "error_on_graph_break", "explain", "export",
+    "get_default_backend", "graph_break", "is_compiling", "list_backends", "load", "load_cache_artifacts",
+    "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nested_compile_region",
+    "register_backend", "reset", "run", "save", "save_cache_artifacts", "set_default_backend", "set_logs", "set_stance",
+    "skip_frame", "substitute_in_graph", "wrap_numpy",
+]  # fmt: skip

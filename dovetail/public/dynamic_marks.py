@@ -87,6 +87,3 @@ def _dims(t: torch.Tensor, dim: Any, who: str) -> frozenset[int]:
 
 def _put(t: torch.Tensor, marks: Marks) -> None:
     setattr(t, ATTRIBUTE, marks)
-
-
-__all__ = ["mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic"]
