@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
-from dovetail.ir.devices import GPU, HOST
+from dovetail.ir.devices import GPU, HOST, traits
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Group
@@ -48,8 +48,19 @@ class _Packages:
     def _package(self, phase: str) -> Any:
         return loaded(f"dovetail.{phase}.{self.name}")
 
+    def unavailable(self, device: torch.device) -> str:
+        return "" if traits(device).host else str(self._package("runtime").available(device))
+
     def generate(self, group: Group, options: Options, many: bool = False) -> Kernel:
         made: Kernel = self._package("codegen").generate(group, options, many=many)
+        return made
+
+    def load(
+        self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
+    ) -> Mapping[str, Callable[..., Any]]:
+        load = self._package("runtime").load
+        made: Mapping[str, Callable[..., Any]]
+        made = load(kernels) if traits(device).host else load(kernels, device, meanwhile=meanwhile)
         return made
 
     def blobs(self, kernels: Iterable[Kernel], device: torch.device, store: Any) -> dict[str, bytes]:
@@ -57,29 +68,7 @@ class _Packages:
         return found
 
 
-class _Cpu(_Packages):
-    def unavailable(self, device: torch.device) -> str:
-        return ""
-
-    def load(
-        self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
-    ) -> Mapping[str, Callable[..., Any]]:
-        loaded: Mapping[str, Callable[..., Any]] = self._package("runtime").load(kernels)
-        return loaded
-
-
-class _Gpu(_Packages):
-    def unavailable(self, device: torch.device) -> str:
-        return str(self._package("runtime").available(device))
-
-    def load(
-        self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
-    ) -> Mapping[str, Callable[..., Any]]:
-        loaded: Mapping[str, Callable[..., Any]] = self._package("runtime").load(kernels, device, meanwhile=meanwhile)
-        return loaded
-
-
-TARGETS: dict[str, Target] = {HOST.type: _Cpu("cpu"), GPU: _Gpu("gpu")}
+TARGETS: dict[str, Target] = {HOST.type: _Packages("cpu"), GPU: _Packages("gpu")}
 
 
 def unavailable(device: torch.device) -> str:
