@@ -18,7 +18,8 @@ ROWS = Rows()
 pointwise = ROWS.pointwise
 
 
-def sigmoid_of(x: Expr) -> Expr:
+@pointwise("aten::sigmoid", "aten::special_expit", operands=1)
+def sigmoid(x: Expr) -> Expr:
     """1 / (1 + exp(-x))."""
     return build.reciprocal(shift_by(build.exp(build.neg(x)), 1))
 
@@ -26,12 +27,6 @@ def sigmoid_of(x: Expr) -> Expr:
 def between(x: Expr, low: float, high: float) -> Expr:
     """x kept within [low, high]; NaN stays."""
     return build.at_most(build.at_least(x, const(low, x.dtype)), const(high, x.dtype))
-
-
-@pointwise("aten::sigmoid", "aten::special_expit", operands=1)
-def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + exp(-x))."""
-    return sigmoid_of(x)
 
 
 @pointwise("aten::silu", operands=1)
@@ -173,7 +168,7 @@ def log_sigmoid_forward(emit: Emitter, out: tuple[Spec, Spec], x: Value) -> Any:
 
 
 def _gate(x: Expr, gate: Expr) -> Expr:
-    return build.mul(x, sigmoid_of(gate))
+    return build.mul(x, sigmoid(gate))
 
 
 @ROWS("aten::glu", cheap=True, trial=trials.GATED)
@@ -203,6 +198,3 @@ def dropout(emit: Emitter, out: Any, x: Value, p: float, train: bool | None) -> 
     if isinstance(out, Spec):
         return x
     return emit.pointwise(out[0], x.at), emit.constant(out[1], True)
-
-
-

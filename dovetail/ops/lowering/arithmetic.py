@@ -43,10 +43,8 @@ def rsub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     return build.sub(y, x if alpha == 1 else build.mul(x, const(alpha, x.dtype)))
 
 
-@pointwise("aten::mul", operands=2, takes_numbers=True)
-def mul(x: Expr, y: Expr) -> Expr:
-    """x * y."""
-    return build.mul(x, y)
+pointwise("aten::mul", operands=2, takes_numbers=True)(build.mul)
+pointwise("aten::div.Tensor", "aten::div.Scalar", "aten::true_divide", operands=2, takes_numbers=True)(build.div)
 
 
 def nonzero_constant(y: Expr) -> bool:
@@ -54,6 +52,7 @@ def nonzero_constant(y: Expr) -> bool:
     return isinstance(y, Const) and y.value not in (0, -1)
 
 
+@pointwise("aten::floor_divide", operands=2, takes_numbers=True)
 def floor_division(x: Expr, y: Expr) -> Any:
     """Python's // on floats: through fmod, so that 1.0 // 0.1 is 9 (PEP 238; CPython's float_floor_div)."""
     if not is_float(x):
@@ -77,15 +76,9 @@ def trunc_division(x: Expr, y: Expr) -> Any:
     return build.truncdiv(x, y) if nonzero_constant(y) else NotImplemented
 
 
-@pointwise("aten::div.Tensor", "aten::div.Scalar", "aten::true_divide", operands=2, takes_numbers=True)
-def div(x: Expr, y: Expr) -> Expr:
-    """x / y, in floating point."""
-    return build.div(x, y)
-
-
 _floor = elementwise(floor_division, 2, in_result_dtype)
 _trunc = elementwise(trunc_division, 2, in_result_dtype)
-_true = elementwise(div, 2, in_result_dtype)
+_true = elementwise(build.div, 2, in_result_dtype)
 
 
 @ROWS("aten::div.Tensor_mode", "aten::div.Scalar_mode", takes_numbers=True, cheap=True)
@@ -99,12 +92,6 @@ def div_mode(emit: Emitter, out: Spec, x: Any, y: Any, rounding_mode: str | None
         return _trunc(emit, out, x, y)
     quotient = _true(emit, out, x, y)
     return emit.pointwise(out, lambda indices: build.trunc(build.cast(quotient.at(indices), torch.float32)))
-
-
-@pointwise("aten::floor_divide", operands=2, takes_numbers=True)
-def floor_divide(x: Expr, y: Expr) -> Any:
-    """x // y."""
-    return floor_division(x, y)
 
 
 @pointwise("aten::remainder", operands=2, takes_numbers=True)
@@ -153,7 +140,7 @@ def power(x: Expr, y: Expr) -> Any:
 
 
 _power = elementwise(power, 2, in_result_dtype)
-_general_power = elementwise(lambda x, y: build.pow_(x, y), 2, in_result_dtype)
+_general_power = elementwise(build.pow_, 2, in_result_dtype)
 
 
 @ROWS("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", takes_numbers=True, cheap=True)
@@ -190,8 +177,8 @@ def lerp(x: Expr, end: Expr, weight: Expr) -> Expr:
 
 # ---------------------------------------------------------------- extremes
 
-ROWS.pointwise("aten::maximum", "aten::max.other", operands=2)(lambda x, y: build.maximum(x, y))
-ROWS.pointwise("aten::minimum", "aten::min.other", operands=2)(lambda x, y: build.minimum(x, y))
+pointwise("aten::maximum", "aten::max.other", operands=2)(build.maximum)
+pointwise("aten::minimum", "aten::min.other", operands=2)(build.minimum)
 
 
 @pointwise("aten::fmax", operands=2)
@@ -271,9 +258,9 @@ def xlog1py(x: Expr, y: Expr) -> Expr:
     return where(build.isnan(y), y, product)
 
 
-ROWS.pointwise("aten::atan2", operands=2)(lambda x, y: build.atan2(x, y))
-ROWS.pointwise("aten::copysign", operands=2, takes_numbers=True)(lambda x, y: build.copysign(x, y))
-_nextafter = elementwise(lambda x, y: build.nextafter(x, y), 2, in_result_dtype)
+pointwise("aten::atan2", operands=2)(build.atan2)
+pointwise("aten::copysign", operands=2, takes_numbers=True)(build.copysign)
+_nextafter = elementwise(build.nextafter, 2, in_result_dtype)
 
 
 @ROWS("aten::nextafter", cheap=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -280,34 +281,8 @@ def compare(name: str, x: Expr, y: Expr) -> Expr:
     return Const(known, torch.bool) if known is not None else Op(name, (x, y), torch.bool)
 
 
-def eq(x: Expr, y: Expr) -> Expr:
-    """x == y."""
-    return compare("eq", x, y)
-
-
-def ne(x: Expr, y: Expr) -> Expr:
-    """x != y."""
-    return compare("ne", x, y)
-
-
-def lt(x: Expr, y: Expr) -> Expr:
-    """x < y."""
-    return compare("lt", x, y)
-
-
-def le(x: Expr, y: Expr) -> Expr:
-    """x <= y."""
-    return compare("le", x, y)
-
-
-def gt(x: Expr, y: Expr) -> Expr:
-    """x > y."""
-    return compare("gt", x, y)
-
-
-def ge(x: Expr, y: Expr) -> Expr:
-    """x >= y."""
-    return compare("ge", x, y)
+#: Comparisons by name: `eq(x, y)` is `compare("eq", x, y)`.
+eq, ne, lt, le, gt, ge = (partial(compare, name) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 def isnan(x: Expr) -> Expr:

@@ -36,30 +36,17 @@ def _logical(combine: Callable[[Expr, Expr], Expr]) -> Callable[..., Any]:
     return lowering
 
 
-ROWS("aten::logical_and", cheap=True)(_logical(build.and_))
-ROWS("aten::logical_or", cheap=True)(_logical(build.or_))
-ROWS("aten::logical_xor", cheap=True)(_logical(build.xor))
-
-_BITWISE = {"bitwise_and": build.and_, "bitwise_or": build.or_, "bitwise_xor": build.xor}
-
-
-def _bitwise(combine: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
-    return lambda x, y: combine(x, y)
-
-
-for _name, _combine in _BITWISE.items():
-    pointwise(f"aten::{_name}", operands=2)(_bitwise(_combine))
-    pointwise(f"aten::__{_name.removeprefix('bitwise_')}__", operands=2)(_bitwise(_combine))
+for _name, _combine in (("and", build.and_), ("or", build.or_), ("xor", build.xor)):
+    ROWS(f"aten::logical_{_name}", cheap=True)(_logical(_combine))
+    pointwise(f"aten::bitwise_{_name}", f"aten::__{_name}__", operands=2)(_combine)
 
 
 def _shift(build_shift: Callable[..., Expr]) -> Callable[[Expr, Expr], Any]:
     return lambda x, y: build_shift(x, y) if x.dtype in build.INTEGERS else NotImplemented
 
 
-for _name in ("bitwise_left_shift", "__lshift__"):
-    pointwise(f"aten::{_name}", operands=2)(_shift(build.shl))
-for _name in ("bitwise_right_shift", "__rshift__"):
-    pointwise(f"aten::{_name}", operands=2)(_shift(build.shr))
+pointwise("aten::bitwise_left_shift", "aten::__lshift__", operands=2)(_shift(build.shl))
+pointwise("aten::bitwise_right_shift", "aten::__rshift__", operands=2)(_shift(build.shr))
 
 
 @ROWS("aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar",

@@ -30,15 +30,14 @@ _ALIASES = {
 }
 
 
-def _direct(scalar: str) -> Callable[[Expr], Expr]:
-    constructor = build.same(scalar)
-    return lambda x: constructor(x)
-
-
-for _name in _DIRECT.split():
-    pointwise(f"aten::{_name}", operands=1)(_direct(_name))
-for _name, _scalar in _ALIASES.items():
-    pointwise(f"aten::{_name}", operands=1)(_direct(_scalar))
+for _name, _scalar in (*zip(_DIRECT.split(), _DIRECT.split()), *_ALIASES.items()):
+    pointwise(f"aten::{_name}", operands=1)(build.same(_scalar))
+#: Those with a constructor of their own, which folds.
+for _name, _constructor in (
+    ("reciprocal", build.reciprocal), ("square", build.square), ("neg", build.neg), ("abs", build.abs_),
+    ("bitwise_not", build.not_),
+):  # fmt: skip
+    pointwise(f"aten::{_name}", operands=1)(_constructor)
 
 
 def _rounding(scalar: str) -> Callable[[Expr], Expr]:
@@ -66,30 +65,6 @@ def round_(x: Expr, decimals: int = 0) -> Expr:
 def frac(x: Expr) -> Expr:
     """x without its whole part."""
     return build.sub(x, build.trunc(x))
-
-
-@pointwise("aten::reciprocal", operands=1)
-def reciprocal(x: Expr) -> Expr:
-    """1 / x."""
-    return build.reciprocal(x)
-
-
-@pointwise("aten::square", operands=1)
-def square(x: Expr) -> Expr:
-    """x * x."""
-    return build.square(x)
-
-
-@pointwise("aten::neg", operands=1)
-def neg(x: Expr) -> Expr:
-    """-x."""
-    return build.neg(x)
-
-
-@pointwise("aten::abs", operands=1)
-def absolute(x: Expr) -> Expr:
-    """The magnitude."""
-    return build.abs_(x)
 
 
 @pointwise("aten::positive", operands=1)
@@ -138,17 +113,8 @@ def entropy(x: Expr) -> Expr:
 
 # ---------------------------------------------------------------- tests
 
-
-@pointwise("aten::isnan", operands=1, compute=in_first_dtype)
-def isnan(x: Expr) -> Expr:
-    """Is it NaN?"""
-    return build.isnan(x)
-
-
-@pointwise("aten::isinf", operands=1, compute=in_first_dtype)
-def isinf(x: Expr) -> Expr:
-    """Is it infinite?"""
-    return build.isinf(x)
+for _name, _constructor in (("isnan", build.isnan), ("isinf", build.isinf), ("signbit", build.signbit)):
+    pointwise(f"aten::{_name}", operands=1, compute=in_first_dtype)(_constructor)
 
 
 @pointwise("aten::isfinite", operands=1, compute=in_first_dtype)
@@ -165,22 +131,10 @@ pointwise("aten::isposinf", operands=1, compute=in_first_dtype)(_equals(math.inf
 pointwise("aten::isneginf", operands=1, compute=in_first_dtype)(_equals(-math.inf))
 
 
-@pointwise("aten::signbit", operands=1, compute=in_first_dtype)
-def signbit(x: Expr) -> Expr:
-    """Is the sign negative, that of -0.0 included?"""
-    return build.signbit(x)
-
-
 @pointwise("aten::logical_not", operands=1, compute=in_first_dtype)
 def logical_not(x: Expr) -> Expr:
     """Is it zero?"""
     return build.not_(build.truth(x))
-
-
-@pointwise("aten::bitwise_not", operands=1)
-def bitwise_not(x: Expr) -> Expr:
-    """All bits turned; of truths, the other one."""
-    return build.not_(x)
 
 
 # ---------------------------------------------------------------- replacing what is not finite

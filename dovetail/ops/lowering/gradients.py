@@ -16,7 +16,7 @@ from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.fake.rules import elementwise
 from dovetail.ops.fake.rules.images import dropout_backward
 from dovetail.ops.lowering import build
-from dovetail.ops.lowering.activation import sigmoid_of
+from dovetail.ops.lowering.activation import sigmoid
 from dovetail.ops.lowering.build import const, scale_by, shift_by, where
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.movement import cat, diagonal_scatter, select_scatter, slice_scatter
@@ -66,7 +66,7 @@ def gelu_backward(grad: Expr, x: Expr, approximate: str = "none") -> Expr:
 @pointwise("aten::silu_backward", operands=2)
 def silu_backward(grad: Expr, x: Expr) -> Expr:
     """grad * s * (1 + x * (1 - s)), with s the sigmoid of x."""
-    s = sigmoid_of(x)
+    s = sigmoid(x)
     return build.mul(build.mul(grad, s), shift_by(build.mul(x, one_minus(s)), 1))
 
 
@@ -127,7 +127,7 @@ def softplus_backward(grad: Expr, x: Expr, beta: float, threshold: float) -> Exp
 def mish_backward(grad: Expr, x: Expr) -> Expr:
     """grad * (t + x * s * (1 - t * t)), with t = tanh(softplus(x)) and s the sigmoid of x."""
     tanh = build.tanh(build.log1p(build.exp(x)))
-    slope = build.mul(build.mul(x, sigmoid_of(x)), one_minus(build.mul(tanh, tanh)))
+    slope = build.mul(build.mul(x, sigmoid(x)), one_minus(build.mul(tanh, tanh)))
     return build.mul(grad, build.add(tanh, slope))
 
 

@@ -210,4 +210,3 @@ def diagonal_scatter(
         return where(here, build.cast(element, out.dtype), self.at(indices))
 
     return emit.pointwise(out, at)
-

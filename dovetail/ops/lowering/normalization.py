@@ -260,5 +260,3 @@ def batch_norm_functional(
     new_mean = updated(mean, out[3], average.at)
     new_var = updated(var, out[4], lambda c: divided(squares.at(c), number - 1))
     return result, average, rstd, new_mean, new_var
-
-
