@@ -26,24 +26,14 @@ from dovetail.ops.fake.rules.layout import strides_suggest_channels_last
 from dovetail.ops.fake.symbolic.symint import is_size
 
 
-def guard_or_false(a: Any) -> bool:
-    return a.node.guard_or_false("", 0) if isinstance(a, torch.SymBool) else bool(a)
+def _question(name: str) -> Callable[..., bool]:
+    """The helper that asks the node of a SymBool a question of the same name."""
 
+    def ask(a: Any, skip: int = 0) -> bool:
+        return getattr(a.node, name)("", 0) if isinstance(a, torch.SymBool) else bool(a)
 
-def guard_or_true(a: Any) -> bool:
-    return a.node.guard_or_true("", 0) if isinstance(a, torch.SymBool) else bool(a)
-
-
-def guard_size_oblivious(a: Any) -> bool:
-    return a.node.guard_size_oblivious("", 0) if isinstance(a, torch.SymBool) else bool(a)
-
-
-def statically_known_true(a: Any) -> bool:
-    return a.node.statically_known_true("", 0) if isinstance(a, torch.SymBool) else bool(a)
-
-
-def expect_true(a: Any, skip: int = 0) -> bool:
-    return a.node.expect_true("", 0) if isinstance(a, torch.SymBool) else bool(a)
+    ask.__name__ = name
+    return ask
 
 
 def sym_and(*values: Any) -> Any:
@@ -98,8 +88,10 @@ def free_unbacked_symbols(value: Any) -> set[Any]:
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 HELPERS = (
-    guard_or_false, guard_or_true, guard_size_oblivious, statically_known_true, expect_true, sym_and, sym_or, sym_eq,
-    is_nested_int, has_guarding_hint, guarding_hint_or_throw, has_hint, size_hint, guard_int,
+    *map(_question, (
+        "guard_or_false", "guard_or_true", "guard_size_oblivious", "statically_known_true", "expect_true",
+    )),
+    sym_and, sym_or, sym_eq, is_nested_int, has_guarding_hint, guarding_hint_or_throw, has_hint, size_hint, guard_int,
     has_free_unbacked_symbols, free_unbacked_symbols,
 )  # fmt: skip
 

@@ -12,6 +12,7 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.devices import HOST, on_host
+from dovetail.ir.liveness import leaves
 from dovetail.ops.calls.effects import finds_sizes
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
@@ -168,18 +169,14 @@ def _seen(func: Any, found: Any, base: Any) -> Any:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (tuple, list)):
-        return [t for v in value for t in _tensors(v)]
-    return []
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     """An explicit device, else that of the first tensor that is no CPU scalar, else the default."""
     if kwargs.get("device") is not None:
         return placed(kwargs["device"])
-    tensors = _tensors(args) + _tensors(list(kwargs.values()))
+    tensors = _tensors((args, kwargs))
     for t in tensors:
         if t.dim() or not on_host(t):
             return t.device

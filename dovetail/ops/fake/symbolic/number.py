@@ -17,19 +17,10 @@ class NumberNeeded(Unsupported):
     """An operator depends on the value of a number that varies."""
 
 
-class NumberNode:
-    """What a SymFloat or SymInt of ours points to: `hint` is the number's value in the call that is compiled."""
+class SymbolicNode:
+    """What all symbolic values answer alike."""
 
-    __slots__ = ("hint", "place")
-
-    def __init__(self, hint: Any, place: Any) -> None:
-        self.hint, self.place = hint, place
-
-    def is_int(self) -> bool:
-        return type(self.hint) is int
-
-    def is_float(self) -> bool:
-        return type(self.hint) is float
+    __slots__ = ()
 
     def is_bool(self) -> bool:
         return False
@@ -46,18 +37,29 @@ class NumberNode:
     def constant_int(self) -> int | None:
         return None
 
-    def has_hint(self) -> bool:
-        return False
-
     def __getattr__(self, name: str) -> Any:
         """Every other question is about the value."""
+        if name.startswith("__"):
+            raise AttributeError(name)
         raise needed()
 
-    def guard_int(self, file: str, line: int) -> int:
-        raise needed()
 
-    def guard_float(self, file: str, line: int) -> float:
-        raise needed()
+class NumberNode(SymbolicNode):
+    """What a SymFloat or SymInt of ours points to: `hint` is the number's value in the call that is compiled."""
+
+    __slots__ = ("hint", "place")
+
+    def __init__(self, hint: Any, place: Any) -> None:
+        self.hint, self.place = hint, place
+
+    def is_int(self) -> bool:
+        return type(self.hint) is int
+
+    def is_float(self) -> bool:
+        return type(self.hint) is float
+
+    def has_hint(self) -> bool:
+        return False
 
 
 def needed() -> NumberNeeded:

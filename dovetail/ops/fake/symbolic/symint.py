@@ -15,12 +15,12 @@ import torch
 
 from dovetail.ir import dimforms, dims
 from dovetail.ir.dims import Dim
-from dovetail.ops.fake.symbolic.number import SYMBOLIC, NumberNode, needed
+from dovetail.ops.fake.symbolic.number import SYMBOLIC, NumberNode, SymbolicNode, needed
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
 
 
-class _Node:
-    """What all kinds answer alike."""
+class _Node(SymbolicNode):
+    """What sizes and statements about them answer alike."""
 
     __slots__ = ("sizes",)
     sizes: Sizes
@@ -31,32 +31,17 @@ class _Node:
     def is_float(self) -> bool:
         return False
 
-    def is_bool(self) -> bool:
-        return False
-
-    def is_nested_int(self) -> bool:
-        return False
-
     def nested_int(self) -> None:
         return None
 
     def is_constant(self) -> bool:
         return False
 
-    def is_symbolic(self) -> bool:
-        return True
-
     def has_hint(self) -> bool:
         return True
 
     def clone(self) -> Any:
         return self
-
-    def maybe_as_int(self) -> int | None:
-        return None
-
-    def constant_int(self) -> int | None:
-        return None
 
     def constant_bool(self) -> bool | None:
         return None
@@ -109,11 +94,10 @@ class SizeNode(_Node):
     def require_hint(self, fallback: Any = None) -> int:
         return self.hint
 
-    def guard_int(self, file: str, line: int) -> int:
+    def guard_int(self, file: str = "", line: int = 0) -> int:
         return self.sizes.value(self.dim)
 
-    def int_(self) -> int:
-        return self.sizes.value(self.dim)
+    int_ = guard_int
 
     def _binary(self, function: Callable[[Dim, Dim], Dim], other: Any) -> SizeNode:
         if type(other) is not SizeNode:
@@ -211,19 +195,7 @@ class SizeNode(_Node):
         return self._compare(AT_LEAST, other, True, 1)
 
     def is_contiguous(self, sizes: Sequence[Any], strides: Sequence[Any]) -> TruthNode:
-        return self._laid_out(sizes, strides, range(len(sizes)))
-
-    def is_channels_last_contiguous_2d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> TruthNode:
-        return self._laid_out(sizes, strides, (0, 2, 3, 1))
-
-    def is_channels_last_contiguous_3d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> TruthNode:
-        return self._laid_out(sizes, strides, (0, 2, 3, 4, 1))
-
-    def is_channels_last_strides_2d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> TruthNode:
-        return self._channels_last_strides(sizes, strides, (1, 3, 2, 0))
-
-    def is_channels_last_strides_3d(self, sizes: Sequence[Any], strides: Sequence[Any]) -> TruthNode:
-        return self._channels_last_strides(sizes, strides, (1, 4, 3, 2, 0))
+        return self._laid_out(sizes, strides, order=range(len(sizes)))
 
     def is_non_overlapping_and_dense(self, sizes: Sequence[Any], strides: Sequence[Any]) -> TruthNode:
         """Is there an order of the dimensions in which they are contiguous?"""
@@ -266,11 +238,10 @@ class SizeNode(_Node):
             least = stride * (size if size != 1 else 1)
         return self.wrap_bool(True)
 
-    def __getattr__(self, name: str) -> Any:
-        """Every other question is about the value."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise needed()
+    is_channels_last_contiguous_2d = functools.partialmethod(_laid_out, order=(0, 2, 3, 1))
+    is_channels_last_contiguous_3d = functools.partialmethod(_laid_out, order=(0, 2, 3, 4, 1))
+    is_channels_last_strides_2d = functools.partialmethod(_channels_last_strides, order=(1, 3, 2, 0))
+    is_channels_last_strides_3d = functools.partialmethod(_channels_last_strides, order=(1, 4, 3, 2, 0))
 
 
 class TruthNode(_Node):
@@ -351,11 +322,6 @@ class TruthNode(_Node):
 
     def sym_not(self) -> TruthNode:
         return TruthNode(self.sizes, _negated(self.claim))
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise needed()
 
 
 def _negated(claim: Any) -> Any:
