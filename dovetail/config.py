@@ -72,7 +72,7 @@ class Setting:
             wanted = " or ".join("None" if t is type(None) else t.__name__ for t in self.accepts)
             raise InvalidArgument(f"config.{self.name} must be {wanted}, not {value!r}")
         if self.choices and value not in self.choices:
-            raise InvalidArgument(f"config.{self.name} must be one of {_listed(self.choices)}, not {value!r}")
+            raise InvalidArgument(f"config.{self.name} must be one of {listed(self.choices)}, not {value!r}")
         return value
 
     def parsed(self, text: str) -> Any:
@@ -81,7 +81,7 @@ class Setting:
             parse = _PARSERS[type(None) if self.default is None else type(self.default)]
             return self.checked(parse(text))
         except (ValueError, KeyError, InvalidArgument):
-            taken = _listed(self.choices) if self.choices else _WORDS.get(type(self.default), "a text")
+            taken = listed(self.choices) if self.choices else _WORDS.get(type(self.default), "a text")
             raise InvalidArgument(
                 f"DOVETAIL_{self.name.upper()} takes {taken}, not {text!r}: {self.doc}"
             ) from None
@@ -161,7 +161,8 @@ INSTEAD: dict[str, str] = {
 }
 
 
-def _listed(names: Any) -> str:
+def listed(names: Any) -> str:
+    """For a message."""
     return ", ".join(map(repr, names))
 
 
@@ -212,7 +213,7 @@ class Config:
 def _known(name: str) -> str:
     if name not in SETTINGS:
         raise InvalidArgument(
-            f"there is no setting {name!r}; {INSTEAD.get(name) or f'the settings are {_listed(SETTINGS)}'}"
+            f"there is no setting {name!r}; {INSTEAD.get(name) or f'the settings are {listed(SETTINGS)}'}"
         )
     return name
 

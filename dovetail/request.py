@@ -185,5 +185,3 @@ def underlying(fn: Any) -> Any:
     if isinstance(target, torch.nn.Module):
         target = inspect.getattr_static(type(target), "forward")
     return getattr(target, "__func__", target)
-
-

@@ -254,5 +254,3 @@ MODULE = "dovetail.compile(it)."
 def _wrapped(text: str, width: int, style: str = "", indent: str = "") -> Iterator[str]:
     for line in textwrap.wrap(" ".join(text.split()), width, initial_indent=indent, subsequent_indent=indent):
         yield f"[{style}]{escape(line)}[/{style}]" if style else escape(line)
-
-

@@ -139,4 +139,3 @@ def _inner(expression: Expression, sign: str) -> str:
     inner, outer = expression[0], sign
     plain = inner == outer and sign in "+*" or (inner, outer) == ("*", "+") or outer in COMPARISONS and inner in PLAIN
     return text(expression) if plain else f"({text(expression)})"
-

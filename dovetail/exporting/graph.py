@@ -24,7 +24,7 @@ from dovetail.exporting.buffers import CODE, Exchange
 from dovetail.exporting.code import is_free
 from dovetail.exporting.encoding import CHECKPOINT, function_name, is_member
 from dovetail.exporting.expressions import Expression
-from dovetail.exporting.outcome import REMEDY, ExportOutcome, steps
+from dovetail.exporting.outcome import REMEDY, ExportOutcome
 from dovetail.exporting.ranges import DeclaredSizes
 from dovetail.exporting.signature import ExportSignature, Size
 from dovetail.exporting.state import GRAPHS, ExportState
@@ -32,7 +32,7 @@ from dovetail.ir.captured import Captured, GraphInput
 from dovetail.ir.checks import assumed
 from dovetail.ir.dims import Dim
 from dovetail.ir.records import dataclass
-from dovetail.ir.source import Arg
+from dovetail.ir.source import Arg, path
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import METHODS
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size
@@ -106,7 +106,7 @@ class ExportBuilder:
         if is_size(given.fake):
             return self.size(dim_of(given.fake))
         if isinstance(real, torch.Tensor):
-            if id(real) not in self.leaves and Arg in map(type, steps(given.source)):
+            if id(real) not in self.leaves and Arg in map(type, path(given.source)):
                 words = f"{given.source.name()}, a tensor of an argument that no other call brings"
                 raise Unsupported(CODE, f"the program uses {words}", "Make it an argument of its own.")
             return self._tensor(real, given.source.name())

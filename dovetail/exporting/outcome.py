@@ -23,7 +23,7 @@ from dovetail.exporting.arguments import Arguments, flattened
 from dovetail.exporting.buffers import CODE, Exchange, Tables
 from dovetail.ir.captured import DRAWS, HOOKS, MODES_LEFT, Captured, Change
 from dovetail.ir.records import dataclass
-from dovetail.ir.source import Arg, Source
+from dovetail.ir.source import Arg, path
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 
 
@@ -60,13 +60,13 @@ def find(captured: Captured, owner: torch.nn.Module | None, given: Arguments, sh
     Raises Unsupported for programs whose result, or whose effects, no graph has.
     """
     owned = buffers.tables(owner)
-    changed = [c for c in captured.changes if c.kind == "object" and Arg in map(type, steps(c.source))]
+    changed = [c for c in captured.changes if c.kind == "object" and Arg in map(type, path(c.source))]
     _refuse_changes([*(c for c in captured.changes if c not in changed), *_modes_left(captured.graph)], owned)
     end = next(n for n in reversed(captured.graph.graph.nodes) if n.op == "output")
     nodes: Any = end.args[0]
     stand_ins = [_stand_in(node) for node in nodes]
     args, kwargs = given.of_leaves(shown)
-    ways = [guards.load(captured, given.program, [*steps(c.source)], args, kwargs) for c in changed]
+    ways = [guards.load(captured, given.program, [*path(c.source)], args, kwargs) for c in changed]
     captured.sizes.unnamed = True
     try:
         result = guards.run_residual(captured, given.program, stand_ins, args, kwargs)
@@ -85,20 +85,13 @@ def find(captured: Captured, owner: torch.nn.Module | None, given: Arguments, sh
     return ExportOutcome([leaf for _, leaf in found], paths, spec, nodes, stand_ins, exchanges)
 
 
-def steps(source: Any) -> Iterator[Source]:
-    """The path to an object, and those to what it is in, the outermost last."""
-    while source is not None:
-        yield source
-        source = getattr(source, "base", None)
-
-
 def _refuse_losses(changed: Sequence[Change], ways: Sequence[Sequence[Any]], result: Any) -> None:
     """A change to an object among the arguments is lost, as the program only takes the leaves of these, unless the
     object, or what it is in, is a part of the result, too."""
     parts = {id(part): part for part in _containers(result)}  # which are kept, so that their numbers are theirs
     _refuse([c for c, way in zip(changed, ways, strict=True) if parts.keys().isdisjoint(map(id, way))])
     if changed:
-        found = (zip(steps(c.source), way, strict=True) for c, way in zip(changed, ways, strict=True))
+        found = (zip(path(c.source), way, strict=True) for c, way in zip(changed, ways, strict=True))
         names = dict.fromkeys(next(step.name() for step, part in each if id(part) in parts) for each in found)
         words = "the exported program leaves arguments as they are; only its result has what becomes of"
         warnings.warn(f"dovetail.export: {words} {', '.join(names)}", stacklevel=5)
@@ -144,4 +137,3 @@ def _modes_left(module: torch.fx.GraphModule) -> Iterator[Change]:
                 mode, stack = asked.get(node.args[0], node.args[0]), node.meta.get("stack", ())
         if mode is not None:
             yield replace(MODES_LEFT, stack=stack)
-

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.config import listed
 from dovetail.errors import BackendError, DovetailError, InvalidArgument
 from dovetail.interop.peer import peer_backend, peer_names
 
@@ -41,8 +42,8 @@ class Backends:
         found = self.registered.get(backend) or peer_backend(backend)
         if found is None:
             raise InvalidArgument(
-                f"unknown backend {backend!r}; the backends are {_listed(self.names())}, those registered for "
-                f"torch.compile ({_listed(peer_names())}), or a callable (gm, example_inputs)"
+                f"unknown backend {backend!r}; the backends are {listed(self.names())}, those registered for "
+                f"torch.compile ({listed(peer_names())}), or a callable (gm, example_inputs)"
             )
         return found
 
@@ -51,10 +52,6 @@ class Backends:
 
 
 BACKENDS = Backends()
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names))
 
 
 def register_backend(compiler_fn: Backend | None = None, name: str | None = None) -> Any:

@@ -40,15 +40,32 @@ def loads(group: loops.Group) -> Iterable[loops.Load]:
     return loads_of([root for statement in group.statements() for root in statement_roots(statement)])
 
 
+def buffers(group: loops.Group) -> dict[str, loops.Buffer]:
+    """Those that a group loads from and stores to, its own included, by name."""
+    found: dict[str, loops.Buffer] = {}
+    for statement in group.statements():
+        for node in nodes(statement_roots(statement)):
+            if isinstance(node, loops.Load):
+                found.setdefault(node.buffer.name, node.buffer)
+        if isinstance(statement, loops.Store):
+            found.setdefault(statement.buffer.name, statement.buffer)
+    return found
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """What tuples, lists and dictionaries hold, however deep."""
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from leaves(inner)
+    else:
+        yield value
+
+
 def references(value: Any) -> Iterator[loops.Buffer]:
     """Buffers mentioned in a library call's arguments."""
-    if isinstance(value, loops.BufferRef):
-        yield value.buffer
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from references(inner)
-    elif isinstance(value, dict):
-        yield from references(list(value.values()))
+    return (leaf.buffer for leaf in leaves(value) if isinstance(leaf, loops.BufferRef))
 
 
 def touched(group: loops.Group) -> tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]]:

@@ -243,4 +243,3 @@ class ErrorOnGraphBreak:
 
 put(ErrorOnGraphBreak.__enter__, Mark.STRICT_ENTER)
 put(ErrorOnGraphBreak.__exit__, Mark.STRICT_EXIT)
-

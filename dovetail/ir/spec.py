@@ -16,7 +16,7 @@ from dovetail.errors import VerificationError
 from dovetail.ir import dims, loops
 from dovetail.ir.access import covers_once, crosses_iterations, stays_inside
 from dovetail.ir.dims import Dim, Symbol
-from dovetail.ir.liveness import nodes, output_buffers, reads, statement_roots, view_roots, writes
+from dovetail.ir.liveness import leaves, nodes, output_buffers, reads, statement_roots, view_roots, writes
 from dovetail.ir.records import dataclass
 from dovetail.ir.scalar import REDUCTIONS, SCALAR_OPS, SCANS
 
@@ -195,15 +195,7 @@ def _numbers(item: Any) -> Iterator[loops.Param]:
         roots = [root for statement in item.statements() for root in statement_roots(statement)]
         yield from (node for node in nodes(roots) if isinstance(node, loops.Param))
     elif isinstance(item, loops.LibraryCall):
-        yield from _given([item.args, list(item.kwargs.values())])
-
-
-def _given(value: Any) -> Iterator[loops.Param]:
-    if isinstance(value, loops.Param):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from _given(inner)
+        yield from (leaf for leaf in leaves((item.args, dict(item.kwargs))) if isinstance(leaf, loops.Param))
 
 
 PROGRAM_RULES: tuple[Callable[[loops.Program], Problems], ...] = (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Symbol
-from dovetail.ir.liveness import nodes, reads, statement_roots, writes
+from dovetail.ir.liveness import leaves, nodes, reads, statement_roots, writes
 from dovetail.ir.loops import Group, LibraryCall, Param, Program, Store
 from dovetail.ir.ranges import extent
 from dovetail.ops.lowering import build
@@ -24,7 +23,7 @@ def numbers_fit(row: Row, args: Any, kwargs: Any, out: Any) -> bool:
 
     Where eager looks whether a number fits the dtype that it is converted to, the operator stays a library call.
     """
-    given = list(_leaves([args, list(kwargs.values())]))
+    given = list(leaves([args, kwargs]))
     numbers = [v for v in given if isinstance(v, Param)]
     if not numbers:
         return True
@@ -37,7 +36,7 @@ def numbers_fit(row: Row, args: Any, kwargs: Any, out: Any) -> bool:
 
 def sizes_fit(row: Row, args: Any, kwargs: Any) -> bool:
     """May the operator's lowering see these arguments, as far as symbolic sizes among them are concerned?"""
-    symbolic = any(isinstance(v, dims.Poly) for v in _leaves([args, list(kwargs.values())]))
+    symbolic = any(isinstance(v, dims.Poly) for v in leaves([args, kwargs]))
     return not symbolic or row.takes_sizes or row.takes_numbers
 
 
@@ -50,7 +49,7 @@ def sizes_of(program: Program) -> tuple[Symbol, ...]:
             found |= dims.symbols(dim)
     for item in program.items:
         if isinstance(item, LibraryCall):
-            for value in _leaves([item.args, list(item.kwargs.values())]):
+            for value in leaves([item.args, dict(item.kwargs)]):
                 found |= dims.symbols(value) if isinstance(value, dims.Poly) else set()
         elif isinstance(item, Group):
             found |= _in_group(item)
@@ -69,11 +68,3 @@ def _in_group(group: Group) -> set[Symbol]:
         if isinstance(statement, Store):
             found |= {s for dim in statement.index for s in dims.symbols(dim)}
     return {s for s in found if s.extent is None}
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from _leaves(inner)
-    else:
-        yield value

@@ -35,9 +35,7 @@ class Comptime:
         """Print the bytecode of the running function."""
         comptime(lambda ctx: ctx.disas(stacklevel=ctx.get_local("stacklevel").as_python_constant() + 1))
 
-    def print_disas(self, *, stacklevel: int = 0) -> None:
-        """Print the bytecode of the running function."""
-        comptime(lambda ctx: ctx.disas(stacklevel=ctx.get_local("stacklevel").as_python_constant() + 1))
+    print_disas = disas
 
     def print_value_stack(self, *, stacklevel: int = 0) -> None:
         """Print the values that the running expression has on the interpreter's stack."""

@@ -144,4 +144,3 @@ _BINARY: dict[type, Callable[[Indices, dims.Binary, Callable[[Dim], Val]], Val]]
     dims.FloorDiv: Indices._divide, dims.Mod: Indices._modulo,
     dims.Min: Indices._minimum, dims.Max: Indices._maximum,
 }
-

@@ -28,7 +28,7 @@ from dovetail.codegen.cpu.types import type_of
 from dovetail.ir import dims, stores
 from dovetail.ir.dims import Symbol
 from dovetail.ir.kernel import REPORT, Access, Kernel, report
-from dovetail.ir.liveness import nodes, statement_roots
+from dovetail.ir.liveness import buffers, nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Store
 from dovetail.options import Options
 
@@ -75,7 +75,7 @@ class _Kernel:
         joins = not phases and not messages
         kernel = Kernel(
             "", text, self.pointers(), tuple(self.signature.sizes), messages, joins, self.many,
-            accesses=tuple(Access(self.buffers()[name], stores) for name, stores in self.words or ()),
+            accesses=tuple(Access(buffers(self.original)[name], stores) for name, stores in self.words or ()),
         )  # fmt: skip
         # The bits of a constant and a number of the program may have one text, but are handed over differently.
         name = kernel_symbol(self.group, f"{kernel.floats}{text}")
@@ -83,19 +83,8 @@ class _Kernel:
 
     def pointers(self) -> tuple[Buffer, ...]:
         """The original buffers, in the order of the text's pointer arguments."""
-        found = self.buffers()
+        found = buffers(self.original)
         return tuple(found[name] if name != REPORT else report(CPU) for name in self.signature.pointers)
-
-    def buffers(self) -> dict[str, Buffer]:
-        """The original buffers, by name."""
-        found: dict[str, Buffer] = {}
-        for statement in self.original.statements():
-            for node in nodes(statement_roots(statement)):
-                if isinstance(node, Load):
-                    found.setdefault(node.buffer.name, node.buffer)
-            if isinstance(statement, Store):
-                found.setdefault(statement.buffer.name, statement.buffer)
-        return found
 
     def assemble(self, functions: list[str]) -> str:
         rounds = [casts.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []

@@ -154,5 +154,3 @@ def combine(w: Lanes, kind: str, number: str, a: Val, b: Val) -> Val:
         raise InternalError("codegen", f"unknown reduction {kind}")
     opcode = opcodes[kind]
     return w.binary(f"f{opcode}" if number == "float" else opcode, a, b)
-
-

@@ -31,8 +31,8 @@ from dovetail.ir.dims import Dim
 from dovetail.ir.ends import end
 from dovetail.ir.followers import followers
 from dovetail.ir.kernel import REPORT, Access, GpuLaunch, Kernel, Limit, report
-from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Buffer, Check, Group, Load, Loop, Reduce, Store
+from dovetail.ir.liveness import buffers
+from dovetail.ir.loops import Buffer, Check, Group, Loop, Reduce, Store
 from dovetail.ir.ranges import extent
 from dovetail.options import Options
 
@@ -110,8 +110,8 @@ class _Kernel:
         known = (s.value if isinstance(s, Part) else s for s in self.signature.sizes)
         sizes = (*known, self.plan.programs)
         text = text.replace("def K(", f"def {name}(")
-        pointers, buffers = self.pointers(), self.buffers()
-        accesses = tuple(Access(buffers[name], stores) for name, stores in self.em.words or ())
+        pointers, touched = self.pointers(), buffers(self.original)
+        accesses = tuple(Access(touched[name], stores) for name, stores in self.em.words or ())
         return Kernel(name, text, pointers, sizes, messages, not messages, launch=launch, accesses=accesses)
 
     def body_text(self, program: str) -> str:
@@ -129,23 +129,12 @@ class _Kernel:
 
     def pointers(self) -> tuple[Buffer, ...]:
         """The original buffers, in the order of the text's pointer arguments."""
-        found = self.buffers()
+        found = buffers(self.original)
         device = next(iter(found.values())).device
         for name, param in self.em.numbers.items():
             found[name] = Buffer(name, param.dtype, device, (), (), 0, "number")
         found[REPORT] = report(device)
         return tuple(found[name] for name in self.signature.pointers)
-
-    def buffers(self) -> dict[str, Buffer]:
-        """The original buffers, by name."""
-        found: dict[str, Buffer] = {}
-        for statement in self.original.statements():
-            for node in nodes(statement_roots(statement)):
-                if isinstance(node, Load):
-                    found.setdefault(node.buffer.name, node.buffer)
-            if isinstance(statement, Store):
-                found.setdefault(statement.buffer.name, statement.buffer)
-        return found
 
     # ------------------------------------------------------------ which program, which tile
 

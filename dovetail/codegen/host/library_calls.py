@@ -19,13 +19,7 @@ OUT_VARIANTS: dict[Any, Any] = {
 }
 
 #: Functions of the C extension that do what the operator does with cheaper argument parsing.
-DIRECT: dict[Any, Any] = {
-    aten.mm.default: torch.mm,
-    aten.bmm.default: torch.bmm,
-    aten.addmm.default: torch.addmm,
-    aten.baddbmm.default: torch.baddbmm,
-    aten.linear.default: torch._C._nn.linear,
-}
+DIRECT: dict[Any, Any] = {**OUT_VARIANTS, aten.linear.default: torch._C._nn.linear}
 
 HAS_OUT = frozenset(OUT_VARIANTS)
 

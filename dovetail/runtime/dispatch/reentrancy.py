@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.liveness import leaves
 from dovetail.runtime.dispatch.restore_modes import ModeState, mode_state, restore
 
 _C = torch._C
@@ -99,17 +100,7 @@ def interrupting(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ModeState 
     if outer is None:
         return None
     fakes = importlib.import_module("dovetail.ops.fake")  # which a compilation has loaded by now
-    return None if any(isinstance(leaf, fakes.FakeTensor) for leaf in _leaves((*args, *kwargs.values()))) else outer
-
-
-def _leaves(values: Any) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _leaves(value)
-        elif isinstance(value, dict):
-            yield from _leaves(value.values())
-        else:
-            yield value
+    return None if any(isinstance(leaf, fakes.FakeTensor) for leaf in leaves((args, dict(kwargs)))) else outer
 
 
 def outside(outer: ModeState, call: Callable[[], Any]) -> Any:

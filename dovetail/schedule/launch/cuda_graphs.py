@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.launch import GraphFacts
-from dovetail.ir.liveness import writes
+from dovetail.ir.liveness import leaves, writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Param, Program
 
 aten = torch.ops.aten
@@ -41,20 +38,11 @@ def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
     given = program.parameters()
     places = {p.name: k for k, p in enumerate(given)}
     numbers = tuple(places[param.name] for _, param in program.numbers)
-    called = {p.name for i in program.items if isinstance(i, LibraryCall) for p in _params((i.args, dict(i.kwargs)))}
+    arguments = leaves([(i.args, dict(i.kwargs)) for i in program.items if isinstance(i, LibraryCall)])
+    called = {p.name for p in arguments if isinstance(p, Param)}
     written = tuple(places[old.name] for old, _ in program.mutated if old.name in places)
     called |= {param.name for param, _ in program.measured}
     device = next(b.device for b in (*program.inputs, *(b for i in program.items for b in writes(i).values())))
     fixed = tuple(sorted(places[name] for name in called))
     products = any(isinstance(i, LibraryCall) and i.operator in _PRODUCTS for i in program.items)
     return GraphFacts(device, numbers, fixed, written, bool(program.sizes), saved, products)
-
-
-def _params(value: Any) -> Iterator[Param]:
-    if isinstance(value, Param):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from _params(inner)
-    elif isinstance(value, dict):
-        yield from _params(list(value.values()))
