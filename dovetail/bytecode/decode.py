@@ -216,7 +216,7 @@ class _Decoder:
     def _rewritten(self, unit: Unit, row: Row) -> None:
         offset, end, name, arg = unit
         if row.rewrite is not None:
-            for part in row.rewrite(self.python, (self._native(unit),)):
+            for part in row.rewrite(self.python, self._native(unit)):
                 self._add(part, offset, end)
             return
         value = self._native(unit).value
@@ -232,7 +232,7 @@ class _Decoder:
             units = self.units[k : k + count]
             if tuple(unit[2] for unit in units) == sequence.names:
                 self.index_of |= {unit[0]: len(self.out) for unit in units}
-                for part in sequence.rewrite(self.python, tuple(map(self._native, units))):
+                for part in sequence.rewrite(*map(self._native, units)):
                     self._add(part, units[0][0], units[-1][1])
                 return count
         return 0

@@ -71,7 +71,7 @@ class Native(NamedTuple):
 
 
 Part = tuple[str, int, Any]  # name, argument, value of a canonical instruction
-Rewrite = Callable[[Python, tuple[Native, ...]], tuple[Part, ...]]
+Rewrite = Callable[[Python, Native], tuple[Part, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,33 +111,26 @@ class Several:
     names: tuple[str, ...]
     first: int
     last: int
-    rewrite: Rewrite
+    rewrite: Callable[..., tuple[Part, ...]]
 
 
 # ---------------------------------------------------------------- rewrites
 
 
-def _global(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    (unit,) = units
+def _global(python: Python, unit: Native) -> tuple[Part, ...]:
     load: Part = ("LOAD_GLOBAL", 0, unit.value)
     if not unit.flag:
         return (load,)
     return (_NULL, load) if python.null_below else (load, _NULL)
 
 
-def _attribute(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    (unit,) = units
+def _attribute(python: Python, unit: Native) -> tuple[Part, ...]:
     load: Part = ("LOAD_ATTR", 0, unit.value)
-    return (load, *_null_beside(python)) if unit.flag else (load,)
+    return (load, *_null_beside(python)) if unit.flag or unit.name == "LOAD_METHOD" else (load,)
 
 
-def _method(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    return (("LOAD_ATTR", 0, units[0].value), *_null_beside(python))
-
-
-def _super_attribute(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
+def _super_attribute(python: Python, unit: Native) -> tuple[Part, ...]:
     """The argument says whether `super()` was called with two arguments."""
-    (unit,) = units
     load: Part = ("LOAD_SUPER_ATTR", unit.flag >> 1, unit.value)
     return (load, *_null_beside(python)) if unit.flag & 1 else (load,)
 
@@ -147,57 +140,49 @@ def _null_beside(python: Python) -> tuple[Part, ...]:
     return (_NULL, _SWAP) if python.null_below else (_NULL,)
 
 
-def _compare(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    (unit,) = units
+def _compare(python: Python, unit: Native) -> tuple[Part, ...]:
     compare: Part = ("COMPARE_OP", 0, unit.value)
     return (compare, ("TO_BOOL", 0, 0)) if unit.flag else (compare,)
 
 
-def _binary(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    (unit,) = units
+def _binary(python: Python, unit: Native) -> tuple[Part, ...]:
     return (("BINARY_SUBSCR", 0, 0) if unit.value == "subscr" else ("BINARY_OP", unit.arg, unit.value),)
 
 
-def _intrinsic(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    (unit,) = units
+def _intrinsic(python: Python, unit: Native) -> tuple[Part, ...]:
     return ((unit.value or unit.name, unit.arg, unit.arg),)
 
 
-def _function(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
+def _function(python: Python, unit: Native) -> tuple[Part, ...]:
     """Before 3.13 the argument says which parts of the function lie below its code."""
-    bits = [bit for bit in (8, 4, 2, 1) if units[0].arg & bit]
+    bits = [bit for bit in (8, 4, 2, 1) if unit.arg & bit]
     return (("MAKE_FUNCTION", 0, 0), *(("SET_FUNCTION_ATTRIBUTE", bit, bit) for bit in bits))
 
 
-def _unpacked_call(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    keywords = 1 if python.always_keywords else units[0].arg
+def _unpacked_call(python: Python, unit: Native) -> tuple[Part, ...]:
+    keywords = 1 if python.always_keywords else unit.arg
     return (("CALL_FUNCTION_EX", keywords, keywords),)
 
 
-def _with_spec(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
+def _with_spec(python: Python, unit: Native) -> tuple[Part, ...]:
     return (("FORMAT_VALUE", 4, 4),)
 
 
-def _leave_with(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
+def _leave_with(python: Python, unit: Native) -> tuple[Part, ...]:
     return (("WITH_EXCEPT_START", python.exit_below, python.exit_below),)
 
 
-def _last(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
+def _last(*units: Native) -> tuple[Part, ...]:
     """The last of them, which the others only prepare."""
-    unit = units[-1]
-    return ((unit.name, unit.arg, unit.value),)
+    return ((units[-1].name, units[-1].arg, units[-1].value),)
 
 
-def _call_with_names(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
+def _call_with_names(*units: Native) -> tuple[Part, ...]:
     """The value is the names of the keywords."""
     return (("CALL_KW", units[-1].arg, units[0].value),)
 
 
-def _nothing(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
-    return ()
-
-
-def _enter_with(python: Python, units: tuple[Native, ...]) -> tuple[Part, ...]:
+def _enter_with(*units: Native) -> tuple[Part, ...]:
     """`__exit__` is followed by its NULL."""
     name = {"__exit__": "BEFORE_WITH", "__aexit__": "BEFORE_ASYNC_WITH"}[SPECIAL_METHODS[units[1].arg]]
     return ((name, 0, 0), _NULL, _SWAP)
@@ -272,7 +257,7 @@ ROWS: dict[str, Row] = {
     **_rows("LOAD_CLASSDEREF", last=11, arg=Arg.LOCAL, reads=True, whole=CLASS_BODY),
     # attributes, items, operators
     **_rows("LOAD_ATTR", arg=Arg.ATTRIBUTE, rewrite=_attribute, gives=True),
-    **_becomes("LOAD_METHOD", "LOAD_ATTR", last=11, arg=Arg.NAME, rewrite=_method),
+    **_becomes("LOAD_METHOD", "LOAD_ATTR", last=11, arg=Arg.NAME, rewrite=_attribute),
     **_rows("LOAD_SUPER_ATTR", 12, arg=Arg.NAME_TWO_BITS, rewrite=_super_attribute, gives=True, whole=UNWRITTEN),
     **_rows("STORE_ATTR DELETE_ATTR", arg=Arg.NAME, drops=True),
     **_rows("BINARY_SUBSCR", last=13, gives=True),
@@ -358,8 +343,8 @@ SEQUENCES = (
     Several(("KW_NAMES", "PRECALL", "CALL"), 11, 11, _call_with_names),
     Several(("KW_NAMES", "CALL"), 12, 12, _call_with_names),
     Several(("LOAD_CONST", "CALL_KW"), 13, NEWEST, _call_with_names),
-    Several(("END_FOR", "POP_TOP"), 13, 13, _nothing),
-    Several(("END_FOR", "POP_ITER"), 14, NEWEST, _nothing),
+    Several(("END_FOR", "POP_TOP"), 13, 13, lambda *units: ()),
+    Several(("END_FOR", "POP_ITER"), 14, NEWEST, lambda *units: ()),
     Several(("COPY", "LOAD_SPECIAL", "SWAP", "SWAP", "LOAD_SPECIAL", "CALL"), 14, NEWEST, _enter_with),
 )
 

@@ -107,10 +107,6 @@ def instance_dict(obj: Any) -> dict[str, Any]:
     return object.__getattribute__(obj, "__dict__")
 
 
-def _identity(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    return value is guard.payload
-
-
 def _equality(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return type(value) in _ATOMS or type(value) is tuple and all(type(v) in _ATOMS for v in value)
 
@@ -162,10 +158,6 @@ def _class_dict(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) 
     return resolver.read(table, name) is raw
 
 
-def _alias(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    return value is resolver.value(guard.payload)
-
-
 def _distinct(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
     return len({id(value), *(id(resolver.value(s)) for s in guard.payload)}) == len(guard.payload) + 1
 
@@ -197,10 +189,6 @@ def _has_key(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> 
     return key in value and resolver.read(value, key) is value[key]
 
 
-def _own_lacks(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    return _lacking(facts, resolver.own_dict(value), guard.payload)
-
-
 def _lacking(facts: BulkFacts, table: Any, key: Any) -> bool:
     facts.absent.setdefault(id(table), (table, set()))[1].add(key)
     return key not in table
@@ -208,7 +196,7 @@ def _lacking(facts: BulkFacts, table: Any, key: Any) -> bool:
 
 _Row = Callable[[BulkFacts, Guard, Any, Resolver], bool]
 _ROWS: dict[GuardKind, _Row] = {
-    GuardKind.ID: _identity,
+    GuardKind.ID: lambda facts, guard, value, resolver: value is guard.payload,
     GuardKind.EQUAL: _equality,
     GuardKind.TYPE: _typing,
     GuardKind.LENGTH: _length,
@@ -218,8 +206,8 @@ _ROWS: dict[GuardKind, _Row] = {
     GuardKind.CLASS_DICT: _class_dict,
     GuardKind.HAS_KEY: _has_key,
     GuardKind.CONTAINS: _contains,
-    GuardKind.OWN_LACKS: _own_lacks,
-    GuardKind.ALIAS: _alias,
+    GuardKind.OWN_LACKS: lambda facts, guard, value, resolver: _lacking(facts, resolver.own_dict(value), guard.payload),
+    GuardKind.ALIAS: lambda facts, guard, value, resolver: value is resolver.value(guard.payload),
     GuardKind.DISTINCT: _distinct,
 }
 

@@ -159,10 +159,6 @@ _LITERAL = (int, str, bytes)
 Row = Callable[[str, Guard, Writer], list[str]]
 
 
-def _type(v: str, guard: Guard, writer: Writer) -> list[str]:
-    return [f"type({v}) is {writer.constant(guard.payload, guard.payload.__name__)}"]
-
-
 def _id(v: str, guard: Guard, writer: Writer) -> list[str]:
     if guard.payload is None or guard.payload is True or guard.payload is False or guard.payload is ...:
         return [f"{v} is {guard.payload!r}" if guard.payload is not ... else f"{v} is ..."]
@@ -190,10 +186,6 @@ def _tensor(v: str, guard: Guard, writer: Writer) -> list[str]:
     return tensor.conditions(v, guard.payload, writer.constant, named, writer.load)
 
 
-def _length(v: str, guard: Guard, writer: Writer) -> list[str]:
-    return [f"len({v}) == {guard.payload}"]
-
-
 def _keys(v: str, guard: Guard, writer: Writer) -> list[str]:
     if not guard.payload:
         return [f"not {v}"]
@@ -203,20 +195,14 @@ def _keys(v: str, guard: Guard, writer: Writer) -> list[str]:
     return [f"{writer.constant(same_value, 'same_value')}(tuple({v}), {writer.constant(keys, 'keys')})"]
 
 
-def _has_attr(v: str, guard: Guard, writer: Writer) -> list[str]:
-    name, present = guard.payload
-    return [f"{'' if present else 'not '}hasattr({v}, {name!r})"]
-
-
 def _contains(v: str, guard: Guard, writer: Writer) -> list[str]:
-    key, present = guard.payload
-    text = literal(key) if type(key) in _LITERAL else writer.constant(key, "key")
-    return [f"{text} {'in' if present else 'not in'} {v}"]
+    key = guard.payload[0]
+    return [f"{literal(key) if type(key) in _LITERAL else writer.constant(key, 'key')} {_unless(guard)}in {v}"]
 
 
-def _has_key(v: str, guard: Guard, writer: Writer) -> list[str]:
-    key, present = guard.payload
-    return [f"{writer.load(key)} {'in' if present else 'not in'} {v}"]
+def _unless(guard: Guard) -> str:
+    """The second part of the payload: is it so, or is it not?"""
+    return "" if guard.payload[1] else "not "
 
 
 def _state(v: str, guard: Guard, writer: Writer) -> list[str]:
@@ -225,10 +211,6 @@ def _state(v: str, guard: Guard, writer: Writer) -> list[str]:
     if reader is None:
         raise InternalError("guards", f"no such piece of state: {name!r}; known: {', '.join(state.PIECES)}")
     return [f"{writer.constant(reader, name)}() == {writer.constant(value, 'state')}"]
-
-
-def _alias(v: str, guard: Guard, writer: Writer) -> list[str]:
-    return [f"{v} is {writer.load(guard.payload)}"]
 
 
 def _distinct(v: str, guard: Guard, writer: Writer) -> list[str]:
@@ -256,31 +238,23 @@ def _class_dict(v: str, guard: Guard, writer: Writer) -> list[str]:
     return [f"{v}.__dict__[{name!r}] is {writer.constant(raw, 'descriptor')}"]
 
 
-def _own_lacks(v: str, guard: Guard, writer: Writer) -> list[str]:
-    return [f"{guard.payload!r} not in {v}.__dict__"]
-
-
-def _size(v: str, guard: Guard, writer: Writer) -> list[str]:
-    return [writer.text(guard.payload)]
-
-
 ROWS: dict[GuardKind, Row] = {
-    GuardKind.TYPE: _type,
+    GuardKind.TYPE: lambda v, guard, w: [f"type({v}) is {w.constant(guard.payload, guard.payload.__name__)}"],
     GuardKind.ID: _id,
     GuardKind.EQUAL: _equal,
     GuardKind.TENSOR: _tensor,
-    GuardKind.LENGTH: _length,
+    GuardKind.LENGTH: lambda v, guard, w: [f"len({v}) == {guard.payload}"],
     GuardKind.KEYS: _keys,
-    GuardKind.HAS_ATTR: _has_attr,
+    GuardKind.HAS_ATTR: lambda v, guard, w: [f"{_unless(guard)}hasattr({v}, {guard.payload[0]!r})"],
     GuardKind.CONTAINS: _contains,
-    GuardKind.HAS_KEY: _has_key,
+    GuardKind.HAS_KEY: lambda v, guard, w: [f"{w.load(guard.payload[0])} {_unless(guard)}in {v}"],
     GuardKind.STATE: _state,
-    GuardKind.ALIAS: _alias,
+    GuardKind.ALIAS: lambda v, guard, w: [f"{v} is {w.load(guard.payload)}"],
     GuardKind.DISTINCT: _distinct,
     GuardKind.DEFINITION: _definition,
     GuardKind.CLASS_DICT: _class_dict,
-    GuardKind.OWN_LACKS: _own_lacks,
-    GuardKind.SIZE: _size,
+    GuardKind.OWN_LACKS: lambda v, guard, w: [f"{guard.payload!r} not in {v}.__dict__"],
+    GuardKind.SIZE: lambda v, guard, w: [w.text(guard.payload)],
 }
 
 

@@ -6,7 +6,6 @@ otherwise), the instruction to go on with, and what it finds pushed.
 
 from __future__ import annotations
 
-import builtins
 import operator
 from collections.abc import Callable
 from dataclasses import field
@@ -168,6 +167,15 @@ def _effect(function: Any, order: tuple[int, ...]) -> Maker:
     return make
 
 
+def _text(count: int | None, write: Callable[..., str]) -> Maker:
+    """`write` makes the text of the instruction and of its operands, in stack order; None: as many as it says."""
+
+    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+        return plain(frame, write(i, *texts(rebuilder, take(stack, i.arg if count is None else count))))
+
+    return make
+
+
 STEPS["GET_ITER"] = _apply(iter, 1)
 STEPS["TO_BOOL"] = _apply(bool, 1)
 STEPS["UNARY_NOT"] = _apply(operator.not_, 1)
@@ -178,35 +186,15 @@ STEPS["BINARY_SUBSCR"] = _apply(operator.getitem, 2)
 STEPS["STORE_SUBSCR"] = _effect(operator.setitem, (1, 2, 0))
 STEPS["DELETE_SUBSCR"] = _effect(operator.delitem, (0, 1))
 STEPS["GET_LEN"] = lambda frame, i, stack, r: plain(frame, f"{r.known(len)}({r.expr(stack[-1])})")
+STEPS["BINARY_OP"] = lambda frame, i, stack, r: _apply(BINARY[i.value], 2)(frame, i, stack, r)
+STEPS["COMPARE_OP"] = lambda frame, i, stack, r: _apply(COMPARE[i.value][0], 2)(frame, i, stack, r)
+STEPS["CONVERT_VALUE"] = lambda frame, i, stack, r: _apply(CONVERSIONS[i.arg], 1)(frame, i, stack, r)
+STEPS["CONTAINS_OP"] = _text(2, lambda i, item, container: f"{item} {'not in' if i.arg else 'in'} {container}")
+STEPS["IS_OP"] = _text(2, lambda i, left, right: f"{left} {'is not' if i.arg else 'is'} {right}")
+STEPS["BINARY_SLICE"] = _text(3, lambda i, container, start, stop: f"{container}[{start}:{stop}]")
+STEPS["BUILD_STRING"] = _text(None, lambda i, *parts: f"''.join(({', '.join(parts)},))")
+STEPS["BUILD_SET"] = _text(None, lambda i, *items: f"{{{', '.join(items) or '*()'}}}")
 
-
-@step("BINARY_OP")
-def _binary(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    return _apply(BINARY[i.value], 2)(frame, i, stack, rebuilder)
-
-
-@step("COMPARE_OP")
-def _compare(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    left, right = texts(rebuilder, take(stack, 2))
-    return plain(frame, f"{rebuilder.known(COMPARE[i.value][0])}({left}, {right})")
-
-
-@step("CONTAINS_OP")
-def _contains(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    item, container = texts(rebuilder, take(stack, 2))
-    return plain(frame, f"{item} {'not in' if i.arg else 'in'} {container}")
-
-
-@step("IS_OP")
-def _is(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    left, right = texts(rebuilder, take(stack, 2))
-    return plain(frame, f"{left} {'is not' if i.arg else 'is'} {right}")
-
-
-@step("BINARY_SLICE")
-def _binary_slice(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    container, start, stop = texts(rebuilder, take(stack, 3))
-    return plain(frame, f"{container}[{start}:{stop}]")
 
 
 @step("STORE_ATTR", "DELETE_ATTR")
@@ -217,44 +205,24 @@ def _store_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebui
     return plain(frame, f"{rebuilder.known(setattr)}({target}, {i.value!r}, {rebuilder.expr(stack.pop())})", [])
 
 
-@step("UNPACK_SEQUENCE")
+@step("UNPACK_SEQUENCE", "UNPACK_EX")
 def _unpack(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    names = [f"_r{k}" for k in range(i.arg)]
-    line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
+    starred, more = (i.arg & 255, i.arg >> 8) if i.name == "UNPACK_EX" else (i.arg, -1)
+    names = [f"_r{k}" for k in range(starred + 1 + more)]
+    targets = [f"*{name}" if k == starred else name for k, name in enumerate(names)]
+    line = f"[{', '.join(targets)}] = {rebuilder.expr(stack.pop())}"
     return Step([line], [Successor(None, frame.at + 1, names[::-1])])
 
 
-@step("UNPACK_EX")
-def _unpack_ex(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    names = [f"_r{k}" for k in range((i.arg & 255) + 1 + (i.arg >> 8))]
-    names[i.arg & 255] = f"*{names[i.arg & 255]}"
-    line = f"[{', '.join(names)}] = {rebuilder.expr(stack.pop())}"
-    return Step([line], [Successor(None, frame.at + 1, [n.lstrip("*") for n in names[::-1]])])
-
-
-CONVERSIONS = {0: "", 1: "str", 2: "repr", 3: "ascii"}
+CONVERSIONS = {1: str, 2: repr, 3: ascii}
 
 
 @step("FORMAT_VALUE")
 def _format(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     spec = rebuilder.expr(stack.pop()) if i.arg & 4 else "''"
-    return _formatted(frame, rebuilder, stack.pop(), spec, CONVERSIONS[i.arg & 3])
-
-
-@step("CONVERT_VALUE")
-def _convert(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    return plain(frame, f"{rebuilder.known(getattr(builtins, CONVERSIONS[i.arg]))}({rebuilder.expr(stack.pop())})")
-
-
-@step("BUILD_STRING")
-def _build_string(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    return plain(frame, f"''.join(({', '.join(texts(rebuilder, take(stack, i.arg)))},))")
-
-
-def _formatted(frame: Frame, rebuilder: Rebuilder, value: Any, spec: str, conversion: str) -> Step:
-    text = rebuilder.expr(value)
-    if conversion:
-        text = f"{rebuilder.known(getattr(builtins, conversion))}({text})"
+    text, conversion = rebuilder.expr(stack.pop()), CONVERSIONS.get(i.arg & 3)
+    if conversion is not None:
+        text = f"{rebuilder.known(conversion)}({text})"
     return plain(frame, f"{rebuilder.known(format)}({text}, {spec})")
 
 
@@ -312,12 +280,6 @@ STEPS["SET_ADD"] = _in_place("{}.add({})")
 def _store_slice(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
     value, container, start, stop = texts(rebuilder, take(stack, 4))
     return plain(frame, f"{rebuilder.known(operator.setitem)}({container}, slice({start}, {stop}), {value})", [])
-
-
-@step("BUILD_SET")
-def _build_set(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
-    items = ", ".join(texts(rebuilder, take(stack, i.arg)))
-    return plain(frame, f"{{{items or '*()'}}}")
 
 
 @step("BUILD_MAP")
