@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from dovetail.capture.tables.graph_functions import storage_of
-from dovetail.capture.values.base import MISSING, Const, Session, Value, serial
+from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Session, Value, serial
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.sets import SetValue
@@ -44,7 +44,7 @@ class CachedResults:
         self.results: dict[Any, Value] = {}
         self.makers: dict[int, tuple[Any, Any]] = {}
 
-    def add(self, s: Session, key: Any, args: list[Value], result: Value, maker: tuple[Any, Any]) -> None:
+    def add(self, s: Session, key: Any, args: Args, result: Value, maker: tuple[Any, Any]) -> None:
         """Remember the function's result under the key of its arguments."""
         if not self.results:
             s.effects.watchers.append(self)
@@ -89,7 +89,7 @@ def _parts(value: Any) -> list[Any]:
     return list(value.attrs.values()) if isinstance(value, ObjectValue) else []
 
 
-def call_key(s: Session, cache: Any, args: list[Value], kwargs: dict[str, Value]) -> Any:
+def call_key(s: Session, cache: Any, args: Args, kwargs: Kwargs) -> Any:
     """Equal for calls that the cache takes for one. It relies on nothing, so not all such calls have equal ones."""
     return id(cache.real), id(s.graph), *map(_part, args), *((name, _part(v)) for name, v in kwargs.items())
 

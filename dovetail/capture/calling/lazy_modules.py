@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.capture.values.base import MISSING, NotNative, RestartCapture, Session, Value
+from dovetail.capture.values.base import MISSING, Args, Kwargs, NotNative, RestartCapture, Session, Value
 from dovetail.capture.values.containers import DictValue, SequenceValue
 from dovetail.capture.values.objects import real_dict
 from dovetail.capture.values.tensor import TensorValue
@@ -30,7 +30,7 @@ class ModulesInitialized(RestartCapture):
     """A module was given its parameters."""
 
 
-def initialize(s: Session, value: Any, args: list[Value], kwargs: dict[str, Value]) -> None:
+def initialize(s: Session, value: Any, args: Args, kwargs: Kwargs) -> None:
     """Called before a module is; does not return if it has given the module its parameters."""
     module = value.real
     lazy = isinstance(module, torch.nn.modules.lazy.LazyModuleMixin)

@@ -12,13 +12,13 @@ from typing import Any, NoReturn
 import torch
 
 from dovetail.capture.calling.nn_modules import SCRIPT_REMEDY
-from dovetail.capture.values.base import NONE, Raised, Session, Value
+from dovetail.capture.values.base import NONE, Args, Kwargs, Raised, Session, Value
 
 #: A declared type → the class of arguments that it takes as they are.
 AS_THEY_ARE: dict[str, type] = {"Tensor": torch.Tensor, "int": int, "float": float, "bool": bool, "str": str}
 
 
-def call_scripted(s: Session, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def call_scripted(s: Session, function: Any, args: Args, kwargs: Kwargs) -> Value:
     """Call a scripted function as the Python that it was made of."""
     python = _python(function)
     if python is None:

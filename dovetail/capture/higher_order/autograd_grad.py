@@ -6,10 +6,10 @@ import torch
 
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.tensors.gradient_hooks import refuse_unknown
-from dovetail.capture.values.base import Session, Value
+from dovetail.capture.values.base import Args, Kwargs, Session, Value
 
 
 @known(torch.autograd.grad)
-def _grad(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _grad(s: Session, args: Args, kwargs: Kwargs) -> Value:
     refuse_unknown(s)
     return s.torch_call(torch.autograd.grad, args, kwargs)

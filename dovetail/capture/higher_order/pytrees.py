@@ -14,7 +14,7 @@ import torch.utils._pytree as pytree
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tensors import autograd_engine
 from dovetail.capture.tensors.operations import run_native, to_graph
-from dovetail.capture.values.base import Session, Value
+from dovetail.capture.values.base import Args, Kwargs, Session, Value
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.ops.calls import higher_order
 
@@ -37,7 +37,7 @@ def _maker(cls: type) -> Callable[[Any], Any]:
     return list if issubclass(cls, list) else tuple
 
 
-def pairs(s: Session, args: list[Value], kwargs: dict[str, Value]) -> tuple[Any, Any, Any, Any]:
+def pairs(s: Session, args: Args, kwargs: Kwargs) -> tuple[Any, Any, Any, Any]:
     """(arguments, keyword arguments) of a node, then the same with fakes."""
     given = [pair(s, a) for a in args]
     named = {k: pair(s, v) for k, v in kwargs.items()}
@@ -95,7 +95,7 @@ class GraphFunction(Value):
         self.node, self.native_function = node, native
         node.meta["fake"] = native
 
-    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         given, named, fakes, fake_kwargs = pairs(s, args, kwargs)
         native = run_native(s, self.native_function, fakes, fake_kwargs)
         node = s.graph.create_node("call_function", higher_order.call, (self.node, *given), named)

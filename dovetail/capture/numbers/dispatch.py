@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.capture.numbers.input_numbers import is_text, joined
 from dovetail.capture.tables.operator_names import out_of_place
-from dovetail.capture.values.base import Const, Session, Value
+from dovetail.capture.values.base import Args, Const, Session, Value
 from dovetail.capture.values.number import answering
 
 
@@ -37,7 +37,7 @@ def truth(s: Session, value: Value) -> bool | None:
     return None if number is None else number.truth(s)
 
 
-def call(s: Session, function: Any, args: list[Value]) -> Value | None:
+def call(s: Session, function: Any, args: Args) -> Value | None:
     """`function(*args)` for a native function of numbers or texts."""
     number = answering(*args)
     return None if number is None else number.apply(s, function, args)

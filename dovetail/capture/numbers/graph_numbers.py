@@ -13,7 +13,7 @@ from torch.fx import Node
 from dovetail.capture.numbers.input_numbers import is_number
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tables.operator_names import ARITHMETIC, BINARY
-from dovetail.capture.values.base import Const, NotNative, Session, Value
+from dovetail.capture.values.base import Args, Const, NotNative, Session, Value
 from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import has_text
@@ -89,7 +89,7 @@ class GraphNumber(InGraph):
         function = UNARY.get(name)
         return _unknown(s) if function is None else _number(s, function, (self.node,), self.kind)
 
-    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+    def apply(self, s: Session, function: Any, args: Args) -> Value | None:
         if len(args) != 1 or function not in FUNCTIONS:
             return None
         if function is self.kind:

@@ -19,7 +19,7 @@ from dovetail.capture.numbers.size_table import new_symbol
 from dovetail.capture.outside.wrap import WRAPPERS
 from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, SIGNS, UNARY
-from dovetail.capture.values.base import Const, LazyConst, Session, Value, boolean
+from dovetail.capture.values.base import Args, Const, LazyConst, Session, Value, boolean
 from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.dims import Dim
@@ -99,7 +99,7 @@ class InputNumber(LazyConst, SymbolicNumber):
     def truth(self, s: Session) -> bool | None:
         return bool(outcome(s, "({} != 0)", [self], self.real != 0).native()) if is_number(self) else None
 
-    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+    def apply(self, s: Session, function: Any, args: Args) -> Value | None:
         known = function in FUNCTIONS and all(map(is_number, args)) or function in TEXTS and all(map(_literal, args))
         if not known:
             return None

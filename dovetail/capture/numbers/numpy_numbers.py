@@ -17,7 +17,7 @@ from dovetail.capture.numbers import dispatch
 from dovetail.capture.numbers.input_numbers import InputNumber, number_of, source_of, varies
 from dovetail.capture.numbers.input_numbers import computed as made_by_residual
 from dovetail.capture.tables.operator_names import ARITHMETIC, BINARY
-from dovetail.capture.values.base import Const, Session, Value
+from dovetail.capture.values.base import Args, Const, Session, Value
 from dovetail.capture.values.containers import SequenceValue
 from dovetail.capture.values.number import Precedence, answering
 from dovetail.ir.source import Source
@@ -52,7 +52,7 @@ class NumpyNumber(InputNumber):
         found = dispatch.compare(s, sign, plain_number(left), plain_number(right))
         return None if found is None else Const(np.bool_(found.native()))
 
-    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+    def apply(self, s: Session, function: Any, args: Args) -> Value | None:
         """Python's functions, those of them that give Python's numbers for NumPy's."""
         given = [plain_number(a) for a in args]
         if function in _PYTHONS and given[0].cls is _PYTHONS[function]:

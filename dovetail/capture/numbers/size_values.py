@@ -15,7 +15,7 @@ import torch
 
 from dovetail.capture.numbers.input_numbers import InputNumber, size_argument
 from dovetail.capture.outside.wrap import FRESH
-from dovetail.capture.values.base import Const, Session, Value, boolean
+from dovetail.capture.values.base import Args, Const, Session, Value, boolean
 from dovetail.capture.values.callables import CellValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.number import Precedence, SymbolicNumber, answering
@@ -54,7 +54,7 @@ class DimNumber(SymbolicNumber):
             return super().compare(s, sign, left, right)
         return self.decide(s, CLAIMS[sign](a - b), sign, left, right)
 
-    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+    def apply(self, s: Session, function: Any, args: Args) -> Value | None:
         return _made(s, FUNCTIONS.get(function), args) or super().apply(s, function, args)
 
     def as_dim(self, s: Session) -> Dim:

@@ -19,7 +19,7 @@ import torch
 from dovetail.capture.numbers.graph_numbers import InGraph
 from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.tables.operator_names import BINARY, FIELD
-from dovetail.capture.values.base import Const, Session, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.number import Precedence
 from dovetail.capture.values.tensor import TensorValue
@@ -55,7 +55,7 @@ class TensorNumber(InGraph):
     def unary(self, s: Session, name: str) -> Value | None:
         return _number(s, s.torch_call(operator.neg, [self.tensor], {})) if name == "neg" else None
 
-    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+    def apply(self, s: Session, function: Any, args: Args) -> Value | None:
         """`max` and `min` take a later argument only where it is greater or less, so never one that is no number."""
         if function is float and len(args) == 1:
             return self
@@ -80,7 +80,7 @@ def item(s: Session, tensor: TensorValue) -> Value | None:
     return _number(s, s.torch_method("reshape", [found, TupleValue([])], {}))
 
 
-def given(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
+def given(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Value], dict[str, Value]]:
     """The arguments of an operation on tensors, with tensors for such numbers where it takes them."""
     of_lists = name.startswith("_foreach_")
     takes = LISTS_TAKE_TENSORS if of_lists else TAKE_TENSORS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Args, Kwargs, Value
 from dovetail.errors import Location
 
 
@@ -53,7 +53,7 @@ class Effects:
         self._note(scope, name)
         self._watch()
 
-    def call(self, function: Value, args: list[Value], kwargs: dict[str, Value], name: str = "") -> None:
+    def call(self, function: Value, args: Args, kwargs: Kwargs, name: str = "") -> None:
         """A call whose result nobody uses (print, a log record), made after the graph. `name` is for the reader."""
         if self.stack is not None:
             self.left_out[name or function.describe()] = None

@@ -13,7 +13,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from dovetail.capture.tensors.gradient_hooks import refuse_unknown
-from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Const, Session, Value
+from dovetail.capture.values.base import FALSE, MISSING, NONE, TRUE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
@@ -186,7 +186,7 @@ def _computed(s: Session, value: TensorValue) -> Value:
     return s.tensor_result(node, fake)
 
 
-def backward(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def backward(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`loss.backward()`: gradients that the graph computes and that are assigned or added to `.grad`.
 
     Where the engine has more to do than that, it is a node that changes `.grad` while the graph runs.
@@ -220,7 +220,7 @@ def _from_before(s: Session, leaf: torch.Tensor) -> bool:
 _PLAIN = {"gradient": 1, "retain_graph": 2}
 
 
-def _own_leaves(s: Session, args: list[Value], kwargs: dict[str, Value]) -> list[TensorValue] | None:
+def _own_leaves(s: Session, args: Args, kwargs: Kwargs) -> list[TensorValue] | None:
     """The leaves under a loss, if they are inputs without hooks, and nothing else is asked of the engine."""
     told = [*args[3:], *(v for k, v in kwargs.items() if k not in _PLAIN)]
     loss = args[0]
@@ -249,7 +249,7 @@ def _is_plain_leaf(value: TensorValue) -> bool:
     return real.is_leaf and not real._backward_hooks and not real._post_accumulate_grad_hooks
 
 
-def _assign(s: Session, args: list[Value], kwargs: dict[str, Value], leaves: list[TensorValue]) -> Value:
+def _assign(s: Session, args: Args, kwargs: Kwargs, leaves: list[TensorValue]) -> Value:
     """`.grad` of each leaf becomes its gradient, or has it added in place."""
     given = {name: kwargs.get(name, args[place] if place < len(args) else NONE) for name, place in _PLAIN.items()}
     computed = s.torch_call(

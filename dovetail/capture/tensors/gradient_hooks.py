@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch.fx
 from torch.utils.hooks import RemovableHandle
 
-from dovetail.capture.values.base import MISSING, NONE, Const, Session, Value
+from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue, refuse_change
 from dovetail.ir.guard import GuardKind
@@ -52,13 +52,13 @@ class Removing(Value):
         super().__init__()
         self.handle = handle
 
-    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         node = s.graph.call_function(remove_hook, (self.handle.node,))
         node.meta.update(stack=s.stack(), mutates=True)
         return NONE
 
 
-def register(s: Session, name: str, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def register(s: Session, name: str, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     """`value.name(hook)`."""
     refuse_change(s, value)
     hook = args[0] if args else kwargs.get("hook", NONE)

@@ -28,7 +28,7 @@ from dovetail.capture.numbers.unbacked_sizes import unchanged_sizes
 from dovetail.capture.outside.wrap import WRAPPERS, remember, wrap_const, wrap_object
 from dovetail.capture.tables.graph_functions import graph_functions, tensor_methods
 from dovetail.capture.values.array import ArrayValue, NumberValue
-from dovetail.capture.values.base import MISSING, Const, NotNative, Raised, Session, Value
+from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, NotNative, Raised, Session, Value
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
@@ -215,9 +215,7 @@ def has_array(value: Any) -> bool:
     return isinstance(value, (ArrayValue, TensorValue))
 
 
-def traced(
-    s: Session, label: str, function: Any, args: list[Value], kwargs: dict[str, Value], numbers: bool = False
-) -> Value:
+def traced(s: Session, label: str, function: Any, args: Args, kwargs: Kwargs, numbers: bool = False) -> Value:
     """Run a function of `torch._numpy` and record what it does.
 
     label: NumPy's name for it.
@@ -240,7 +238,7 @@ def traced(
     return _result(s, label, result, args)
 
 
-def _raise_out_of_bounds(s: Session, label: str, args: list[Value]) -> None:
+def _raise_out_of_bounds(s: Session, label: str, args: Args) -> None:
     """What NumPy raises for an index, if that is all there is to it."""
     if label.rpartition(".")[2] not in ITEMS or not all(isinstance(n, int) for n in args[0].tensor.fake.shape):  # type: ignore[attr-defined]
         return
@@ -298,7 +296,7 @@ ABSTRACT = (np.generic, np.number, np.integer, np.inexact, np.floating, np.compl
             np.unsignedinteger, np.character, np.flexible)  # fmt: skip
 
 
-def _result(s: Session, label: str, result: Any, args: list[Value]) -> Value:
+def _result(s: Session, label: str, result: Any, args: Args) -> Value:
     if isinstance(result, tnp.ndarray):
         return _array_result(s, label, result, args)
     if isinstance(result, torch.Tensor) or result is NotImplemented:
@@ -315,7 +313,7 @@ def _result(s: Session, label: str, result: Any, args: list[Value]) -> Value:
     return refuse(s, f"{label} gives a {type(result).__name__} on tensors")
 
 
-def _array_result(s: Session, label: str, result: Any, args: list[Value]) -> Value:
+def _array_result(s: Session, label: str, result: Any, args: Args) -> Value:
     found = s.objects.arrays.get(id(result))
     if found is not None and found.view is result:
         return found
@@ -329,7 +327,7 @@ def _array_result(s: Session, label: str, result: Any, args: list[Value]) -> Val
     return array_of(s, tensor, scalar)
 
 
-def _is_given(tensor: Any, args: list[Value]) -> bool:
+def _is_given(tensor: Any, args: Args) -> bool:
     return any(a.tensor.fake is tensor for a in args if isinstance(a, ArrayValue))
 
 

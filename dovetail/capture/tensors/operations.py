@@ -27,7 +27,7 @@ from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
 from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_places
 from dovetail.capture.tensors import autograd_engine, dataclass_arguments, extremes, torch_function, wrapper_tensors
-from dovetail.capture.values.base import Const, NotNative, Session, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.number import SymbolicNumber
@@ -57,7 +57,7 @@ def lacks_fake(target: Any) -> bool:
     return not can_generate_trivial_fake_impl(defined._opoverload)
 
 
-def torch_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+def torch_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:
     """One `call_function` node."""
     replaced = replaced_operator(s, target, args, TensorValue)
     if replaced is not None:
@@ -68,7 +68,7 @@ def torch_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs
     return _plain_call(s, target, args, kwargs)
 
 
-def _plain_call(s: Session, target: Callable[..., Any], args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:
     if isinstance(target, OPERATORS) and lacks_fake(target):
         s.unsupported(
             "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted"
@@ -96,7 +96,7 @@ def _written(s: Session, target: Any, out: Any, result: Any, versions: list[tupl
     return [(fake, -1 if any(fake is o for o in outs) else version) for fake, version in versions]
 
 
-def torch_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def torch_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
     """One `call_method` node, or a constant where the answer is metadata."""
     receiver = args[0]
     if not isinstance(receiver, TensorValue):
@@ -107,7 +107,7 @@ def torch_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Val
     return plain_method(s, name, args, kwargs)
 
 
-def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def plain_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
     """The same for tensors whose classes and modes have no say."""
     receiver: Any = args[0]
     handler = METHODS.get(name)
@@ -116,7 +116,7 @@ def plain_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Val
     return recorded_method(s, name, args, kwargs)
 
 
-def recorded_method(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
     """One `call_method` node, whatever the method."""
     if s.taken.has_tensor_numbers:
         args, kwargs = tensor_numbers.given(s, name, args, kwargs)
@@ -150,7 +150,7 @@ FACTORS: dict[str, tuple[str, str | None]] = {
 }  # fmt: skip
 
 
-def _scaled(s: Session, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value | None:
+def _scaled(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """Factors that PyTorch takes as numbers (`alpha=`, `value=`) and that a tensor of the graph holds.
 
     Eager reads the number out of the tensor; the graph multiplies by the tensor. `x.addcdiv_(a, b, value=t)` becomes
@@ -174,7 +174,7 @@ RESHAPING = NO_VARIANT | frozenset(
 )
 
 
-def _versions(args: list[Value], kwargs: dict[str, Value]) -> list[tuple[Any, int]]:
+def _versions(args: Args, kwargs: Kwargs) -> list[tuple[Any, int]]:
     found = [t.fake for v in (*args, *kwargs.values()) for t in _tensors(v)]
     return [(f, f._version) for f in found if not f.is_inference()]
 

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tensors.numpy_arrays import DTYPES, array_of
-from dovetail.capture.values.base import MISSING, NONE, NotNative, Session, Value
+from dovetail.capture.values.base import MISSING, NONE, Args, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Location
@@ -73,7 +73,7 @@ WRITE: dict[type, Callable[[Any, Any], Any]] = {
 # ---------------------------------------------------------------- while capturing
 
 
-def draw(s: Session, owner: Any, name: str, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def draw(s: Session, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Value:
     """`owner.name(*args)`; `owner` is a value, or a generator that everybody has."""
     real = getattr(owner, "real", MISSING) if isinstance(owner, Value) else owner
     if type(real) not in READ or s.graph is not s.root or torch.get_default_device() != HOST:

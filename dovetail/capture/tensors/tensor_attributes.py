@@ -23,7 +23,7 @@ from dovetail.capture.tables.graph_functions import tensor_methods
 from dovetail.capture.tensors import autograd_engine, gradient_hooks, literals, torch_function, wrapper_tensors
 from dovetail.capture.tensors.data_assignment import store_data
 from dovetail.capture.tensors.operations import METHODS, reachable, record, run_native, torch_method
-from dovetail.capture.values.base import FALSE, MISSING, NONE, Const, Session, Value, boolean
+from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.tensor import PLAIN, TENSOR_STORES, TensorValue, as_tensor
@@ -135,7 +135,7 @@ OVERRIDABLE = frozenset(
 
 
 def _fold_method(name: str) -> Callable[..., Value]:
-    def method(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def method(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
         native = [a.native() for a in args]
         s.tensors.offset_read |= name == "storage_offset"
         if name in ("stride", "dim_order"):
@@ -149,7 +149,7 @@ def _fold_method(name: str) -> Callable[..., Value]:
     return method
 
 
-def _is_inference(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _is_inference(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     """Tensors from outside are asked themselves, each time; outside inference mode they make only their kind."""
     outside = [v for v in s.objects.by_identity.values() if isinstance(v, TensorValue) and v.source is not None]
     if value.source is not None:
@@ -167,7 +167,7 @@ def _made_in_inference_mode(s: Session, value: TensorValue) -> bool:
 
 
 def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | None = None) -> Callable[..., Value]:
-    def method(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def method(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
         number = in_graph(s, value) if in_graph is not None and s.graph is s.root else None
         if number is not None:
             return number
@@ -205,13 +205,13 @@ def _listed(s: Session, value: TensorValue) -> Value | None:
     return ListValue([item(s, as_tensor(s.get_item(value, Const(k)))) for k in range(len(fake))])
 
 
-def _len(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _len(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     if value.fake.dim() == 0:
         s.throw(TypeError, "len() of a 0-d tensor")
     return size_values.size_value(s, value.fake.shape[0])
 
 
-def _new(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _new(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     """`x.new(sizes)` is memory without contents, `x.new(data)` a tensor of the data."""
     if args and isinstance(args[0], SequenceValue) and args[0].cls is not torch.Size:
         return s.torch_method("new_tensor", [value, *args], kwargs)
@@ -220,20 +220,20 @@ def _new(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Va
     return s.torch_method("new_empty", [value, *(args or [Const(0)])], kwargs)
 
 
-def _iter(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _iter(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     return s.iterate(value)
 
 
-def _bool(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _bool(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     return boolean(s.truth(value))
 
 
-def _contains(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _contains(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     found = s.torch_call(operator.eq, [value, args[0]], {})
     return boolean(s.truth(s.torch_method("any", [found], {})))
 
 
-def _hash(s: Session, value: TensorValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _hash(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("tensor-hash", "the code hashes a tensor, as a dictionary or a set does with a key")
 
 

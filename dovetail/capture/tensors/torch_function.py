@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.overrides
 
-from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, Session, Value
+from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
@@ -99,9 +99,7 @@ def active(s: Session, values: Iterable[Value]) -> bool:
     return bool(modes) or bool(overriders(s, values))
 
 
-def overridden(
-    s: Session, function: Any, args: list[Value], kwargs: dict[str, Value], native: Callable[[], Value]
-) -> Value:
+def overridden(s: Session, function: Any, args: Args, kwargs: Kwargs, native: Callable[[], Value]) -> Value:
     """Call the implementations in PyTorch's order: the innermost mode, then each class. `native` is the function."""
     found = overriders(s, (*args, *kwargs.values()))
     reported, args = public_call(function, args)
@@ -125,15 +123,13 @@ def overridden(
     return s.throw(TypeError, f"no implementation found for '{name}' on types that implement __torch_function__")
 
 
-def _named(kwargs: dict[str, Value]) -> Value:
+def _named(kwargs: Kwargs) -> Value:
     made = DictValue()
     made.entries = {n: (Const(n), v) for n, v in kwargs.items()}
     return made
 
 
-def _default(
-    s: Session, cls: type, function: Value, types: Value, args: list[Value], native: Callable[[], Value]
-) -> Value:
+def _default(s: Session, cls: type, function: Value, types: Value, args: Args, native: Callable[[], Value]) -> Value:
     """`torch.Tensor.__torch_function__`: run the function on plain tensors; tensors among its results get the class."""
     if not all(issubclass(cls, t.native()) for t in s.unpack(types)):
         return NOT_IMPLEMENTED
@@ -144,7 +140,7 @@ def _default(
     return result if real in torch.overrides.get_default_nowrap_functions() else converted(s, result, cls, last)
 
 
-def default_implementation(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def default_implementation(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`super().__torch_function__(func, types, args, kwargs)`."""
     names = ("cls", "func", "types", "args", "kwargs")
     given = dict(zip(names, args)) | kwargs
@@ -221,7 +217,7 @@ def _reports() -> dict[tuple[Any, bool], Any]:
 REPORTS = _reports()
 
 
-def public_call(function: Any, args: list[Value]) -> tuple[Any, list[Value]]:
+def public_call(function: Any, args: Args) -> tuple[Any, list[Value]]:
     """What PyTorch passes as `func` and `args`: for an operator, the method behind it, and its tensor first."""
     leading = bool(args) and isinstance(args[0], ObjectValue)
     try:

@@ -89,7 +89,7 @@ class Value:
     def get_attr(self, s: Session, name: str) -> Value:
         return s.generic_get_attr(self, name)
 
-    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         return s.call_object(self, args, kwargs)
 
     def describe(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from dovetail.capture.values.base import MISSING, NotNative, Session, Value, serial
+from dovetail.capture.values.base import MISSING, Args, Kwargs, NotNative, Session, Value, serial
 from dovetail.capture.values.objects import ObjectValue, real_dict
 from dovetail.ir.source import Source
 
@@ -63,7 +63,7 @@ class FunctionValue(ObjectValue):
             self.source = s.bind(self.real)
         return super().instance_attr(s, name)
 
-    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         return s.call_function(self, args, kwargs)
 
 
@@ -104,7 +104,7 @@ class MethodValue(Value):
     def key(self) -> Any:
         return MethodKey((self.function.key(), self.receiver.key()))
 
-    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         return self.function.call(s, [self.receiver, *args], kwargs)
 
 
@@ -134,7 +134,7 @@ class KnownValue(Value):
         own = real_dict(self.real)
         return s.wrap(own[name], s.attr_source(self, name)) if name in own else None
 
-    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         return s.call_known(self, args, kwargs)
 
     def describe(self) -> str:
@@ -161,7 +161,7 @@ class ClassValue(KnownValue):
     def get_attr(self, s: Session, name: str) -> Value:
         return s.class_get_attr(self, name)
 
-    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         return s.call_class(self, args, kwargs)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dovetail.capture.values.base import Session, Value
+from dovetail.capture.values.base import Args, Session, Value
 
 if TYPE_CHECKING:
     from dovetail.ir.dims import Dim
@@ -53,7 +53,7 @@ class SymbolicNumber(Value):
     def truth(self, s: Session) -> bool | None:
         return None
 
-    def apply(self, s: Session, function: Any, args: list[Value]) -> Value | None:
+    def apply(self, s: Session, function: Any, args: Args) -> Value | None:
         """`function(*args)` for a native function; it is one of the arguments."""
         return None
 

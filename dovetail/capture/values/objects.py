@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from dovetail.capture.values.base import MISSING, NotNative, Session, Value, serial
+from dovetail.capture.values.base import MISSING, Args, NotNative, Session, Value, serial
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, OwnDict, Source
 
@@ -152,7 +152,7 @@ class ExceptionValue(ObjectValue):
 
     __slots__ = ("args", "cause", "original", "context", "suppress", "raised", "origin", "break_candidates", "left")
 
-    def __init__(self, cls: type, args: list[Value], original: BaseException | None = None) -> None:
+    def __init__(self, cls: type, args: Args, original: BaseException | None = None) -> None:
         super().__init__(cls)
         self.args, self.original = args, original
         self.cause: Value | None = None

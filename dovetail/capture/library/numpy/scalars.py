@@ -12,13 +12,13 @@ import numpy as np
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.numbers import numpy_numbers
 from dovetail.capture.tables.known_callables import FOLDED_METHOD_TYPES, KNOWN
-from dovetail.capture.values.base import Session, Value
+from dovetail.capture.values.base import Args, Kwargs, Session, Value
 
 NUMBERS = (bool, int, float, complex, np.generic)
 
 
 def of_numbers(function: Any) -> Any:
-    def handler(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         made = numpy_numbers.computed(s, function, args, kwargs)
         if made is not None:
             return made

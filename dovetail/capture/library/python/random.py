@@ -11,14 +11,14 @@ import numpy as np
 from dovetail.capture.protocols.attributes import BINDERS
 from dovetail.capture.tables.known_callables import INLINE, KNOWN
 from dovetail.capture.tensors.random_numbers import draw
-from dovetail.capture.values.base import Session, Value
+from dovetail.capture.values.base import Args, Kwargs, Session, Value
 from dovetail.capture.values.callables import MethodValue
 
 Handler = Callable[[Any, list[Value], dict[str, Value]], Value]
 
 
 def _method(name: str, cls: type) -> Handler:
-    def handler(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if not args or args[0].cls is not cls:
             return INLINE
         return draw(s, args[0], name, args[1:], kwargs)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import Const, Session, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.iterators import IteratorValue
 
@@ -69,7 +69,7 @@ def _branch(trunk: Any, index: int) -> Any:
 
 
 @known(itertools.tee)
-def _tee(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _tee(s: Session, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("iterable", "n"), args)) | kwargs
     count = given["n"].native() if "n" in given else 2
     if count < 0:

@@ -9,13 +9,13 @@ import torch.optim.optimizer as optimizer
 
 from dovetail.capture.numbers.tensor_numbers import BESIDE
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import Const, Session, Value
+from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 
 
 @known(optimizer._get_value)
-def _get_value(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _get_value(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """A step count or rate as eager computes with it: Python's floats have 64 bits."""
     (value,) = args
     if not isinstance(value, TensorValue):
@@ -26,7 +26,7 @@ def _get_value(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value
 def _with_factors(function: Any) -> Any:
     """`scalars` may be numbers that tensors of the graph hold; PyTorch takes those as one tensor."""
 
-    def call(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if len(args) > 3 and isinstance(args[3], SequenceValue) and isinstance(args[3].all(s)[0], TensorValue):
             args = [*args[:3], s.torch_call(torch.stack, [args[3]], {})]
         return s.torch_call(function, args, kwargs)
@@ -37,7 +37,7 @@ def _with_factors(function: Any) -> Any:
 def _with_tensor(function: Any) -> Any:
     """PyTorch takes the number out of a tensor without dimensions; here each tensor of the list takes the tensor."""
 
-    def call(s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    def call(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if len(args) == 2 and isinstance(args[0], SequenceValue) and isinstance(args[1], TensorValue) and not kwargs:
             first, number = args[0].all(s), args[1].fake
             plain = not number.dim() and not number.requires_grad
