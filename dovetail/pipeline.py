@@ -40,8 +40,8 @@ from dovetail.assembly import (
     written_by,
 )
 from dovetail.autograd import draws, partition, unrepeatable
-from dovetail.autograd.exposed import exposed
 from dovetail.autograd.partial_backward import tells_sizes, without
+from dovetail.autograd.partition import exposed
 from dovetail.callees import HOOKS
 from dovetail.capture.driver import capture, capture_with_breaks
 from dovetail.capture.interpreter.tracing_log import Watch
@@ -50,9 +50,9 @@ from dovetail.codegen.host import program as host
 from dovetail.codegen.host.library_calls import HAS_OUT
 from dovetail.compilation import ONCE, tell_captured
 from dovetail.config import config
-from dovetail.diagnostics.comparing import compared
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
+from dovetail.diagnostics.values import compared
 from dovetail.errors import InternalError, Unsupported
 from dovetail.interop.backends import BUILT_IN, call_backend
 from dovetail.ir.aten import (

@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
-from dovetail.ir.aten import AtenGraph, JointGraph, NotDifferentiable, Pair
+from dovetail.ir.aten import Apart, AtenGraph, JointGraph, NotDifferentiable, Pair, Whole, parts_of
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes
@@ -206,3 +206,23 @@ def draws(aten: AtenGraph) -> frozenset[torch.device]:
     calls = (n for n in aten.graph.nodes if n.op == "call_function" and n.target is not operator.getitem)
     results = (n.meta["val"] for n in calls if facts(n.target).random)
     return frozenset((r[0] if isinstance(r, (tuple, list)) else r).device for r in results)
+
+
+def exposed(joint: JointGraph, pair: Pair, apart: Apart) -> list[int]:
+    """The outputs made of others that the caller could write to while the backward pass relies on them.
+
+        y = x.exp(); return y               the backward half reads %exp, which is the memory of what y is made of
+
+    A write to a tensor that is made of others is counted in its own version, not in those of its parts.
+    """
+    results = next(n for n in reversed(joint.aten.graph.nodes) if n.op == "output").args[0]
+    saved = {memory_of(node) for node in pair.saved}
+
+    def relied_on(k: int) -> bool:
+        each = joint.aten.returned[k]
+        if each.origin == "output":
+            return relied_on(each.value)
+        return each.origin == "result" and memory_of(results[each.value]) in saved
+
+    wholes = [(k, t) for k, t in enumerate(apart.outputs) if isinstance(t, Whole)]
+    return [k for k, template in wholes if any(map(relied_on, parts_of(template)))]

@@ -12,8 +12,14 @@ from dovetail.capture.breaks.messages import as_called
 from dovetail.capture.breaks.trace_rest import trace_continuation
 from dovetail.capture.call_target import CallTarget, take_apart, trace_call, underlying
 from dovetail.capture.containers import from_outside
-from dovetail.capture.handlers import all as _handlers
-from dovetail.capture.higher_order import all as _higher
+from dovetail.capture.handlers import build, call, coroutines, flow, stack
+from dovetail.capture.higher_order import (
+    autograd_function,
+    checkpoint,
+    control_flow,
+    func_transforms,
+    functional_call,
+)
 from dovetail.capture.higher_order.function_graphs import BackwardOpaque
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.capture.library import all as _known
@@ -36,7 +42,11 @@ from dovetail.ir.records import dataclass
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode
 
-TABLES = (_handlers, _higher, _known, from_outside)  # imported to be filled
+#: Imported to fill the tables.
+TABLES = (
+    build, call, coroutines, flow, stack, autograd_function, checkpoint, control_flow, func_transforms,
+    functional_call, _known, from_outside,
+)  # fmt: skip
 
 
 @dataclass

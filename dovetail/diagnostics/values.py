@@ -133,3 +133,22 @@ def _exact(graph: Callable[..., Any], inputs: Sequence[Any]) -> list[torch.Tenso
         return outcome(graph, doubled(list(inputs))).tensors
     except (RuntimeError, TypeError):  # an operator that wants the type that it had
         return None
+
+
+def compared(
+    compiled: Callable[..., Any], graph: Callable[..., Any], report: Callable[[Exception, Sequence[Any]], None]
+) -> Callable[..., Any]:
+    """`config.repro_level = 4`: `compiled`, except that where it is wrong `report` is told and the graph's own results
+    are given.
+
+    Both run on copies first, gradients included, so that the program sees one run and one draw of random numbers.
+    """
+
+    def call(*inputs: Any) -> Any:
+        words = wrong(graph, compiled, inputs)
+        if not words:
+            return compiled(*inputs)
+        report(WrongValues(words), inputs)
+        return graph(*inputs)
+
+    return call

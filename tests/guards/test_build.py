@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dovetail import guards
-from dovetail.guards.values import same_value
+from dovetail.guards.conditions import same_value
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind, TensorFacts
 from dovetail.ir.settings import outside_reason

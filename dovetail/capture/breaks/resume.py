@@ -20,7 +20,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from dovetail.bytecode import decode, entrance
-from dovetail.capture.breaks.handled_exceptions import placed, under
+from dovetail.capture.breaks.call_sites import placed, under
 from dovetail.capture.breaks.messages import as_called, shown
 from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.errors import Location
@@ -31,20 +31,6 @@ from dovetail.ir.stores import remembered
 VARARGS = 4 | 8
 GENERATORS = 0x20 | 0x80 | 0x200
 NO_LOCATION = 15
-
-
-@dataclass(frozen=True)
-class Slots:
-    """How a point's values are laid out in the argument list: locals, cells, then the stack without NULLs."""
-
-    locals: tuple[str, ...]
-    cells: tuple[str, ...]
-    stack: int
-
-
-def slots(point: Point) -> Slots:
-    """What the frame has at the point."""
-    return Slots(point.locals, point.cells, point.given)
 
 
 @remembered(5000)

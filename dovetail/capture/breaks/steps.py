@@ -35,7 +35,6 @@ class Successor:
     condition: str | None
     index: int
     pushed: list[str] = field(default_factory=list)
-    keep: int = 0  # operands that stay on the stack, from the bottom
 
 
 @dataclass
@@ -214,7 +213,7 @@ def _unpack(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder
     return Step([line], [Successor(None, frame.at + 1, names[::-1])])
 
 
-CONVERSIONS = {1: str, 2: repr, 3: ascii}
+CONVERSIONS: dict[int, Any] = {1: str, 2: repr, 3: ascii}
 
 
 @step("FORMAT_VALUE")

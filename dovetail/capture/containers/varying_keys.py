@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from dovetail.capture.containers.from_outside import KEYED
 from dovetail.capture.containers.hashing import member
-from dovetail.capture.containers.single_entries import KEYED
 from dovetail.capture.containers.splices import Splices, real
 from dovetail.capture.numbers import dispatch, input_numbers
 from dovetail.capture.values.base import MISSING, Const, Session, Value, is_singleton

@@ -19,6 +19,7 @@ from dovetail.capture.higher_order.function_graphs import FunctionGraphs, trace_
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.state.thread_state import without_gradients
 from dovetail.capture.tables.known_callables import known
+from dovetail.capture.tensors.gradient_hooks import refuse_unknown
 from dovetail.capture.tensors.operations import run_native
 from dovetail.capture.values.base import MISSING, Args, Kwargs, NotNative, Session, Value, boolean
 from dovetail.capture.values.containers import TupleValue
@@ -176,3 +177,8 @@ def _argument(s: Session, value: Value) -> tuple[Any, Any]:
 _HELD = object()
 
 
+@known(torch.autograd.grad)
+def _grad(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    """A node like any other, since the engine works on fakes too."""
+    refuse_unknown(s)
+    return s.torch_call(torch.autograd.grad, args, kwargs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,10 +15,11 @@ import torch.utils.checkpoint
 
 from dovetail.capture.higher_order.func_transforms import Traced, record
 from dovetail.capture.process.settings import refuse_hooks
-from dovetail.capture.tables.known_callables import known
+from dovetail.capture.tables.known_callables import known, standin
 from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.ops.calls import higher_order
+from dovetail.ops.calls.higher_order import OPERATOR_OF, Checkpoint, closed
 
 SETTINGS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 
@@ -53,3 +55,33 @@ def _checkpoint(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return record(s, higher_order.Checkpoint(settings), run, traced, {}, given, named)
 
 
+# ---------------------------------------------------------------- blocks of exported programs
+
+# What their graphs call where the program had a block, a branch or a loop, traced as what that was.
+#
+#     wrap_with_set_grad_enabled(False, body, x)    ->    with torch.set_grad_enabled(False): body(x)
+
+
+OPERATORS = torch.ops.higher_order
+
+for ours, operator in OPERATOR_OF.items():
+    standin(ours)(operator)
+
+
+@standin(Checkpoint.__call__)
+def checkpoint(self: Any, graph: Any, given: Any, settings: Any, args: Any, kwargs: Any, lifted: Any) -> Any:
+    return torch.utils.checkpoint.checkpoint(closed(graph, given, lifted), *args, **self.settings, **kwargs)
+
+
+@standin(OPERATORS.wrap_with_set_grad_enabled)
+def with_grad_mode(enabled: bool, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with torch.set_grad_enabled(enabled):
+        return function(*args, **kwargs)
+
+
+@standin(OPERATORS.wrap_with_autocast)
+def with_autocast(
+    device: str, dtype: Any, enabled: bool, cache: bool | None, function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    with torch.autocast(device, dtype, enabled, cache):
+        return function(*args, **kwargs)

@@ -24,7 +24,7 @@ from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.dims import Dim
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.literals import in_words, literal
+from dovetail.ir.literals import literal
 from dovetail.ir.source import Computed, Drawn, Source
 
 NUMBERS = (int, float)
@@ -68,9 +68,6 @@ class InputNumber(LazyConst, SymbolicNumber):
             self.s, self.real, self.source, self.seen = s, real, source, False
         else:
             super().__init__(s, real, source)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {in_words(self.real)}>"
 
     @property
     def open(self) -> bool:

@@ -10,19 +10,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.process import guarded_state
+import torch
+
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
-from dovetail.ir.settings import HOOKS_DISABLED
+from dovetail.ir.settings import AUTOCAST, HOOKS_DISABLED, SETTINGS
 
 if TYPE_CHECKING:
     from dovetail.capture.residual.rebuild import Rebuilder
     from dovetail.capture.session import Session
 
+#: Each piece of process-wide and thread-wide state that traced code depends on; a STATE guard's payload is
+#: `(name, value)`.
+READERS: dict[str, Callable[[], Any]] = {
+    "grad_mode": torch.is_grad_enabled,
+    "inference_mode": torch.is_inference_mode_enabled,
+    **AUTOCAST,
+    "default_dtype": torch.get_default_dtype,
+    "deterministic": torch.are_deterministic_algorithms_enabled,
+    **SETTINGS,
+}
+
 
 @dataclass(frozen=True)
 class Switch:
-    """`key` names the setting in `state.READERS`, `also` others that it is a part of. `silent`: no operator asks for
+    """`key` names the setting in `READERS`, `also` others that it is a part of. `silent`: no operator asks for
     it, and capture does not turn it."""
 
     key: str
@@ -49,7 +61,7 @@ def value(s: Session, switch: Switch) -> Any:
     found = s.modes.switched.get(switch.key)
     if found is not None:
         return found.now
-    before = guarded_state.READERS[switch.key]()
+    before = READERS[switch.key]()
     s.guard(None, GuardKind.STATE, (switch.key, before))
     return before
 
@@ -65,7 +77,7 @@ def turn(s: Session, switch: Switch, wanted: Any) -> None:
         except (TypeError, RuntimeError, ValueError) as error:
             s.throw_native(error)
     s.modes.changed.update((switch.key, *switch.also))
-    now = wanted if switch.silent else guarded_state.READERS[switch.key]()
+    now = wanted if switch.silent else READERS[switch.key]()
     s.modes.switched.setdefault(switch.key, Turned(switch, before, before)).now = now
     if switch.in_graph(s):
         s.state_node(switch.write, wanted)

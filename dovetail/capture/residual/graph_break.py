@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import Any, NoReturn
 
 from dovetail.bytecode import ROWS, decode
-from dovetail.capture.breaks.handled_exceptions import placed
+from dovetail.capture.breaks.call_sites import placed
 from dovetail.capture.breaks.points import chain
 from dovetail.capture.breaks.steps import STEPS, Step, Successor
 from dovetail.capture.breaks.suspended_generators import INSIDE, paused_at

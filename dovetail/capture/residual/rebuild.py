@@ -23,15 +23,14 @@ from typing import Any, NoReturn
 import torch
 import torch.fx
 
-from dovetail.capture.breaks.handled_exceptions import raised_at
+from dovetail.capture.breaks.call_sites import raised_at
 from dovetail.capture.breaks.points import chain, started
 from dovetail.capture.breaks.suspended_generators import NEW, SHELLS, fresh, paused_at, set_state
 from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.numbers.tensor_numbers import TensorNumber
 from dovetail.capture.numbers.unbacked_sizes import Claim
-from dovetail.capture.residual.escaping_iterators import ENDED, REST, ended
-from dovetail.capture.residual.native_objects import AUTOMATIC, MAKERS, native_init
+from dovetail.capture.residual.native_objects import AUTOMATIC, ENDED, MAKERS, REST, ended, native_init
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tensors.gradient_hooks import HookHandle
 from dovetail.capture.tensors.numpy_arrays import rebuild_array

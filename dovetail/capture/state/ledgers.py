@@ -34,7 +34,7 @@ class Taken:
 
 @dataclass(slots=True)
 class Tensors:
-    """What happened to tensors: `tensors/` (operations, extremes, data_assignment, autograd_engine) and offsets."""
+    """What happened to tensors: `tensors/` (operations, extremes, tensor_attributes, autograd_engine) and offsets."""
 
     fakes: Any = None  # the FakeMode that operators run under
     drawn: int = 0  # of its draws, those that belong to recorded nodes
@@ -71,7 +71,7 @@ class Relied:
 
 @dataclass(slots=True)
 class Classes:
-    """What traced code made of classes: `protocols/class_attributes.py` and `library/python/class_creation.py`."""
+    """What traced code made of classes: `protocols/class_lookup.py` and `library/python/class_creation.py`."""
 
     stores: dict[type, Any] = field(default_factory=dict)  # to classes from outside
     made: dict[type, Any] = field(default_factory=dict)

@@ -21,13 +21,13 @@ from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process.trusted_code import intact
 from dovetail.capture.tables.graph_functions import tensor_methods
 from dovetail.capture.tensors import autograd_engine, gradient_hooks, literals, torch_function, wrapper_tensors
-from dovetail.capture.tensors.data_assignment import store_data
 from dovetail.capture.tensors.operations import METHODS, reachable, record, run_native, torch_method
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.tensor import PLAIN, TENSOR_STORES, TensorValue, as_tensor
 from dovetail.ir.guard import GuardKind
+from dovetail.ops.calls.autograd_calls import set_data
 from dovetail.ops.fake.wrapped import is_wrapper
 
 
@@ -265,9 +265,38 @@ METHODS |= {
 }
 
 
+# ---------------------------------------------------------------- stores
+
+
 def _store_requires_grad(s: Session, value: TensorValue, new: Value) -> bool:
     torch_method(s, "requires_grad_", [value, new], {})
     return True
 
 
-TENSOR_STORES |= {"requires_grad": _store_requires_grad, "data": store_data}
+def _store_data(s: Session, value: TensorValue, new: Value) -> bool:
+    """`x.data = y`: a tensor gets other memory, and stays what it is to autograd. PyTorch runs a graph in which that
+    happens. Where graphs may break, one ends before the store instead, so that both sides of it are compiled.
+
+    False where that cannot be part of the graph: what capture knows of the tensor must stay true.
+    """
+    if value is new:
+        return True  # what `module.to(...)` does where nothing has to move
+    if s.ends.breaks or s.graph is not s.root or not isinstance(new, TensorValue) or not _alike(value, new):
+        return False
+    if s.taken.parts or s.tensors.chosen or any(array.tensor is value for array in s.objects.arrays.values()):
+        return False  # they have the old memory
+    node = s.graph.call_function(set_data, (value.node, new.node))
+    node.meta.update(stack=s.stack(), mutates=True)
+    s.tensors.moved.add(id(value))
+    return True
+
+
+def _alike(value: TensorValue, new: TensorValue) -> bool:
+    fakes = [value.fake, new.fake]
+    if not {value.cls, new.cls} <= PLAIN or any(f.layout is not torch.strided or f.is_inference() for f in fakes):
+        return False
+    metadata = [(f.shape, f.stride(), f.dtype, f.device, f.is_conj(), f.is_neg()) for f in fakes]
+    return metadata[0] == metadata[1]
+
+
+TENSOR_STORES |= {"requires_grad": _store_requires_grad, "data": _store_data}

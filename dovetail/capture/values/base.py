@@ -164,7 +164,7 @@ class LazyConst(Const):
         return super().instance_attr(s, name) if self.cls.__dictoffset__ else None
 
     def __repr__(self) -> str:
-        return f"<LazyConst {in_words(self.real)}>"
+        return f"<{type(self).__name__} {in_words(self.real)}>"
 
 
 def is_singleton(value: Any, obj: Any) -> bool:

@@ -40,10 +40,6 @@ class SetEntries(dict[Any, Value]):
             self.order.discard(key)
         return super().pop(key, default)
 
-    def popitem(self) -> tuple[Any, Value]:
-        key = next(reversed(self))
-        return key, self.pop(key)
-
     def clear(self) -> None:
         super().clear()
         self.order.clear()

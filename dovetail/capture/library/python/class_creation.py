@@ -16,7 +16,7 @@ from typing import Any
 from dovetail.bytecode import decode
 from dovetail.capture.interpreter.frame import Frame
 from dovetail.capture.process.trusted_code import trusted
-from dovetail.capture.protocols.class_attributes import class_set_attr, stand_in
+from dovetail.capture.protocols.class_lookup import class_set_attr, stand_in
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.callables import CellValue, ClassValue, FunctionValue, SuperValue

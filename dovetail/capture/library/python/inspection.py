@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.process import unguarded_facts
-from dovetail.capture.protocols.class_attributes import stand_in
+from dovetail.capture.protocols.class_lookup import stand_in
 from dovetail.capture.tables.known_callables import KNOWN, known
 from dovetail.capture.values.base import MISSING, Args, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, MethodValue

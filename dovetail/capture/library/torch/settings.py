@@ -7,10 +7,18 @@ from typing import Any
 
 import torch
 
-from dovetail.capture.process.settings import Switch, turn, value
+from dovetail.capture.process.settings import READERS, Switch, turn, value
 from dovetail.capture.tables.known_callables import KNOWN, known
 from dovetail.capture.values.base import FALSE, NONE, Args, Kwargs, Session, Value
-from dovetail.ir.settings import DETERMINISTIC, HOOKS_DISABLED, SETTERS, set_deterministic, set_hooks_disabled
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.settings import (
+    ATTENTION,
+    DETERMINISTIC,
+    HOOKS_DISABLED,
+    SETTERS,
+    set_deterministic,
+    set_hooks_disabled,
+)
 
 _C: Any = torch._C
 
@@ -49,3 +57,39 @@ KNOWN[_C._autograd._saved_tensors_hooks_disable] = _writer(_HOOKS)
 def _enable_hooks(s: Session, args: Args, kwargs: Kwargs) -> Value:
     turn(s, _HOOKS, None)
     return NONE
+
+
+# ---------------------------------------------------------------- which attention kernels may be used
+
+# The node that turns a switch does it for the nodes after it; so does capture, since fakes take the same ways. What the
+# switches were is put back when capture ends.
+
+
+def _reader(function: Callable[[], Any]) -> Callable[..., Value]:
+    def read(s: Session, args: Args, kwargs: Kwargs) -> Value:
+        if ATTENTION not in s.modes.changed:
+            s.guard(None, GuardKind.STATE, (ATTENTION, READERS[ATTENTION]()))
+        return s.from_native(function())
+
+    return read
+
+
+def _turning(write: Callable[[Any], None], read: Callable[[], Any]) -> Callable[..., Value]:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
+        wanted, before = args[0].native(), read()
+        if wanted != before:
+            s.modes.changed.add(ATTENTION)
+            s.modes.undo.append(lambda: write(before))
+            write(wanted)
+            s.state_node(write, wanted)
+        return NONE
+
+    return handler
+
+
+for _name in ("flash", "mem_efficient", "math", "cudnn", "overrideable"):
+    _get = getattr(torch._C, f"_get_{_name}_sdp_enabled")
+    _set = getattr(torch._C, f"_set_sdp_use_{_name}")
+    KNOWN[_get], KNOWN[_set] = _reader(_get), _turning(_set, _get)
+KNOWN[torch._C._get_sdp_priority_order] = _reader(torch._C._get_sdp_priority_order)
+KNOWN[torch._C._set_sdp_priority_order] = _turning(torch._C._set_sdp_priority_order, torch._C._get_sdp_priority_order)

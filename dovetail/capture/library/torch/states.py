@@ -16,7 +16,7 @@ from dovetail.capture.library.torch.constructors import element_type
 from dovetail.capture.numbers import unbacked_sizes
 from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.numbers.unbacked_sizes import Claim, UnbackedSize
-from dovetail.capture.process import guarded_state
+from dovetail.capture.process.settings import READERS
 from dovetail.capture.state.thread_state import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.tables.known_callables import INLINE, KNOWN, known
 from dovetail.capture.tensors.assertions import FailedCheck, check_all, checked
@@ -60,7 +60,7 @@ KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], Ten
 
 def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Callable[..., Value]:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        value = guarded_state.READERS[name]()
+        value = READERS[name]()
         if name not in s.modes.changed:
             s.guard(None, GuardKind.STATE, (name, value))
         return s.from_native(pick(value))
