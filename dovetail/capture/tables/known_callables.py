@@ -77,8 +77,9 @@ def standin(*targets: Any) -> Callable[[Function], Function]:
 REFUSALS = ("positional argument", "unexpected keyword", "multiple values")
 
 
-def methods(cls: type, *names: str) -> Callable[[Function], Function]:
+def methods(classes: type | tuple[type, ...], *names: str) -> Callable[[Function], Function]:
     """Register `function(s, receiver, *args, **kwargs)`; a result of None is Python's None."""
+    owners = classes if isinstance(classes, tuple) else (classes,)
 
     def register(function: Function) -> Function:
         def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
@@ -90,8 +91,7 @@ def methods(cls: type, *names: str) -> Callable[[Function], Function]:
                 return s.throw(TypeError, str(error))
             return NONE if result is None else result
 
-        for name in names:
-            known(cls.__dict__[name])(handler)
+        known(*(cls.__dict__[name] for cls in owners for name in names))(handler)
         return function
 
     return register

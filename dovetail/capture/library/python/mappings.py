@@ -36,6 +36,7 @@ from dovetail.ir.source import Item, Source
 
 Method = Callable[..., Any]
 YES = Const(True)
+BOTH = (dict, OrderedDict)
 
 
 def wrap_mapping_proxy(s: Session, obj: Any, source: Source | None) -> Value:
@@ -52,8 +53,8 @@ def wrap_mapping_proxy(s: Session, obj: Any, source: Source | None) -> Value:
 WRAPPERS[MappingProxyType] = wrap_mapping_proxy
 
 
+@methods(BOTH, "__init__", "update")
 def fill(s: Session, v: Any, source: Value | None = None, **kwargs: Value) -> None:
-    """`dict.update`."""
     if source is not None:
         if isinstance(source, (DictValue, NamespaceValue)) or s.has_attr(source, "keys"):
             for key, value in mapping_pairs(s, source):
@@ -75,10 +76,16 @@ def _pair(s: Session, number: int, row: Value) -> list[Value]:
 
 
 def _put(s: Session, v: Any, key: Value, value: Value) -> None:
+    if issubclass(v.cls, OrderedDict) and type(s.static(v.cls, "__setitem__")).__name__ == "function":
+        s.set_item(v, key, value)
+    else:
+        _set_item(s, v, key, value)
+
+
+@methods(BOTH, "__setitem__")
+def _set_item(s: Session, v: Any, key: Value, value: Value) -> None:
     if isinstance(v, NamespaceValue):
         v.base.set_instance_attr(s, key.native(), value)
-    elif type(s.static(v.cls, "__setitem__")).__name__ == "function" and issubclass(v.cls, OrderedDict):
-        s.set_item(v, key, value)
     else:
         v.put(s, key, value)
 
@@ -92,8 +99,8 @@ def _make_dict(cls: type) -> Any:
     return make
 
 
-known(dict)(_make_dict(dict))
-known(OrderedDict)(_make_dict(OrderedDict))
+for _cls in BOTH:
+    known(_cls)(_make_dict(_cls))
 
 
 @known(defaultdict)
@@ -103,36 +110,36 @@ def _defaultdict(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
+def _find(s: Session, v: Any, key: Value) -> Value | None:
+    return v.get(s, key.native()) if isinstance(v, NamespaceValue) else entry(s, v, key)
+
+
 @methods(dict, "get")
 def _get(s: Session, v: Any, key: Value, default: Value = NONE) -> Value:
-    if isinstance(v, NamespaceValue):
-        return v.get(s, key.native()) or default
-    return entry(s, v, key) or default
+    return _find(s, v, key) or default
 
 
-@methods(dict, "pop")
+@methods(BOTH, "pop")
 def _dict_pop(s: Session, v: Any, key: Value, default: Value | None = None) -> Value:
-    if isinstance(v, NamespaceValue):
-        found = v.get(s, key.native())
-        v.base.del_instance_attr(s, key.native())
-        return found or default or s.throw(KeyError, key)
-    found = entry(s, v, key)
+    found = _find(s, v, key)
     if found is None:
-        return default if default is not None else s.throw(KeyError, key)
-    remove_entry(s, v, key)
+        return default or s.throw(KeyError, key)
+    if isinstance(v, NamespaceValue):
+        v.base.del_instance_attr(s, key.native())
+    else:
+        remove_entry(s, v, key)
     return found
 
 
-@methods(dict, "setdefault")
+@methods(BOTH, "setdefault")
 def _setdefault(s: Session, v: Any, key: Value, default: Value = NONE) -> Value:
-    found = _get(s, v, key, MISSING)
-    if found is None or found is MISSING:
+    found = _find(s, v, key)
+    if found is None:
         _put(s, v, key, default)
-        found = default
-    return found
+    return found or default
 
 
-@methods(dict, "popitem")
+@methods(BOTH, "popitem")
 def _popitem(s: Session, v: Any, last: Value = YES) -> Value:
     if isinstance(v, NamespaceValue):
         pairs = v.pairs(s)
@@ -152,7 +159,7 @@ def _popitem(s: Session, v: Any, last: Value = YES) -> Value:
     return TupleValue(pair)
 
 
-@methods(dict, "clear")
+@methods(BOTH, "clear")
 def _dict_clear(s: Session, v: Any) -> None:
     if isinstance(v, NamespaceValue):
         for name in v.base.attr_names(s):
@@ -162,7 +169,7 @@ def _dict_clear(s: Session, v: Any) -> None:
     v.mark(s)
 
 
-@methods(dict, "copy")
+@methods((dict, OrderedDict, defaultdict), "copy")
 def _dict_copy(s: Session, v: Any) -> Value:
     if isinstance(v, NamespaceValue):
         made = DictValue()
@@ -197,10 +204,12 @@ def _dict_contains(s: Session, v: Any, key: Value) -> Value:
     return boolean(holds(s, v, key))
 
 
+@methods(BOTH, "__delitem__")
 def _del_item(s: Session, v: Any, key: Value) -> None:
     _dict_pop(s, v, key)
 
 
+@methods(BOTH, "__eq__")
 def _same_dict(s: Session, v: Any, other: Value) -> Value:
     v, other = (_dict_copy(s, d) if isinstance(d, NamespaceValue) else d for d in (v, other))
     if not isinstance(other, DictValue) or not isinstance(v, DictValue):
@@ -211,20 +220,16 @@ def _same_dict(s: Session, v: Any, other: Value) -> Value:
     places = {key: place for place, key in enumerate(other.entries)}
     if in_order and any(places[key] != place for place, key in enumerate(v.entries)):
         return boolean(False)
-    return boolean(all(s.equal(_under(s, v, k), _under(s, other, k)) for k in v.entries))
+    return boolean(all(s.equal(v.get(s, k), other.get(s, k)) for k in v.entries))  # type: ignore[arg-type]
 
 
-def _under(s: Session, v: DictValue, key: Any) -> Value:
-    found = v.get(s, key)
-    assert found is not None
-    return found
-
-
+@methods(BOTH, "__ne__")
 def _other_dict(s: Session, v: Any, other: Value) -> Value:
     same = _same_dict(s, v, other)
     return same if same is NOT_IMPLEMENTED else boolean(not s.truth(same))
 
 
+@methods(BOTH, "__or__")
 def _merge(s: Session, v: Any, other: Value) -> Value:
     if not isinstance(other, (DictValue, NamespaceValue)):
         return NOT_IMPLEMENTED
@@ -233,6 +238,7 @@ def _merge(s: Session, v: Any, other: Value) -> Value:
     return made
 
 
+@methods(BOTH, "__ior__")
 def _imerge(s: Session, v: Any, other: Value) -> Value:
     fill(s, v, other)
     return v
@@ -247,32 +253,11 @@ def _view(kind: str) -> Method:
     return view
 
 
-for _cls in (dict, OrderedDict):
-    methods(_cls, "__init__", "update")(fill)
-    methods(_cls, "__setitem__")(lambda s, v, key, value: _raw_put(s, v, key, value))
-    methods(_cls, "__delitem__")(_del_item)
-    methods(_cls, "__eq__")(_same_dict)
-    methods(_cls, "__ne__")(_other_dict)
-    methods(_cls, "__or__")(_merge)
-    methods(_cls, "__ior__")(_imerge)
-    methods(_cls, "__iter__")(lambda s, v: s.iterate(_view("keys")(s, v)))
-    for _kind in ("keys", "values", "items"):
-        methods(_cls, _kind)(_view(_kind))
+methods(BOTH, "__iter__")(lambda s, v: s.iterate(_view("keys")(s, v)))
+for _kind in ("keys", "values", "items"):
+    methods(BOTH, _kind)(_view(_kind))
 NATIVE_ATTRIBUTES[(defaultdict, "default_factory")] = lambda s, v: v.default_factory or NONE
 methods(dict, "__len__")(lambda s, v: Const(len(v.pairs(s))))
-methods(OrderedDict, "pop")(_dict_pop)
-methods(OrderedDict, "setdefault")(_setdefault)
-methods(OrderedDict, "popitem")(_popitem)
-methods(OrderedDict, "clear")(_dict_clear)
-methods(OrderedDict, "copy")(_dict_copy)
-methods(defaultdict, "copy")(_dict_copy)
-
-
-def _raw_put(s: Session, v: Any, key: Value, value: Value) -> None:
-    if isinstance(v, NamespaceValue):
-        v.base.set_instance_attr(s, key.native(), value)
-    else:
-        v.put(s, key, value)
 
 
 @methods(defaultdict, "__init__")

@@ -30,6 +30,8 @@ from dovetail.ir.source import Attr
 
 Method = Callable[..., Any]
 ZERO, ONE, LAST = Const(0), Const(1), Const(-1)
+CHANGING = (list, deque)
+ALL = (list, tuple, deque)
 
 
 @methods(list, "__init__")
@@ -59,11 +61,13 @@ def _deque(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
+@methods(CHANGING, "append")
 def _append(s: Session, v: Any, value: Value) -> None:
     v.extend([value])
     mark(s, v)
 
 
+@methods(CHANGING, "extend")
 def _extend(s: Session, v: Any, values: Value) -> None:
     if not isinstance(values, SequenceValue):
         for value in each(s, values):
@@ -74,23 +78,14 @@ def _extend(s: Session, v: Any, values: Value) -> None:
     mark(s, v, moves=bool(found) and not _takes_none(s, v))
 
 
-methods(list, "append")(_append)
-methods(deque, "append")(_append)
-methods(list, "extend")(_extend)
-methods(deque, "extend")(_extend)
-
-
 def _takes_none(s: Session, v: SequenceValue) -> bool:
     return v.maxlen == 0 and _maxlen(s, v).native() == 0
 
 
-@methods(list, "__iadd__")
+@methods(CHANGING, "__iadd__")
 def _iadd(s: Session, v: SequenceValue, values: Value) -> Value:
     _extend(s, v, values)
     return v
-
-
-methods(deque, "__iadd__")(_iadd)
 
 
 def _maxlen(s: Session, v: SequenceValue) -> Value:
@@ -127,6 +122,7 @@ def _popleft(s: Session, v: Any) -> Value:
 ARGUMENT = "'{}' object cannot be interpreted as an integer"
 
 
+@methods(CHANGING, "pop")
 def _pop(s: Session, v: Any, index: Value = LAST) -> Value:
     place = None if input_numbers.varies(index) else as_index(s, index, ARGUMENT)
     if not sequence_truth(s, v):
@@ -146,10 +142,7 @@ def _pop(s: Session, v: Any, index: Value = LAST) -> Value:
     return found
 
 
-methods(list, "pop")(_pop)
-methods(deque, "pop")(_pop)
-
-
+@methods(CHANGING, "insert")
 def _insert(s: Session, v: Any, index: Value, value: Value) -> None:
     if varying_keys.insert(s, v, index, value):
         mark(s, v)
@@ -165,17 +158,20 @@ def _insert(s: Session, v: Any, index: Value, value: Value) -> None:
     mark(s, v)
 
 
+@methods(CHANGING, "clear")
 def _clear(s: Session, v: Any) -> None:
     moves = not issubclass(v.cls, deque) or sequence_truth(s, v)
     v.items = []
     mark(s, v, moves)
 
 
+@methods(CHANGING, "reverse")
 def _reverse(s: Session, v: Any) -> None:
     v.items = v.items[::-1]
     mark(s, v, moves=False)
 
 
+@methods(CHANGING, "remove")
 def _remove(s: Session, v: Any, value: Value) -> None:
     for k, item in enumerate(v.all(s)):
         if s.equal(item, value):
@@ -187,6 +183,7 @@ def _remove(s: Session, v: Any, value: Value) -> None:
     s.throw(ValueError, "list.remove(x): x not in list")
 
 
+@methods(ALL, "index")
 def _index(s: Session, v: Any, value: Value, start: Value = ZERO, stop: Value = NONE) -> Value:
     items = v.all(s)
     for k in range(*slice(start.native(), stop.native()).indices(len(items))):
@@ -199,24 +196,17 @@ def _index(s: Session, v: Any, value: Value, start: Value = ZERO, stop: Value = 
     return s.throw(ValueError, joined(s, [shown, Const(f" is not in {kind}")]))
 
 
+@methods(ALL, "count")
 def _count(s: Session, v: Any, value: Value) -> Value:
     return Const(sum(s.equal(item, value) for item in v.all(s)))
 
 
+@methods(CHANGING, "copy")
 def _copy(s: Session, v: Any) -> Value:
     made = ListValue([], deque if issubclass(v.cls, deque) else list)
     made.join(s, v)
     made.maxlen = _maxlen(s, v).native()
     return made
-
-
-_cls: type
-for _cls in (list, deque):
-    methods(_cls, "insert")(_insert)
-    methods(_cls, "clear")(_clear)
-    methods(_cls, "reverse")(_reverse)
-    methods(_cls, "remove")(_remove)
-    methods(_cls, "copy")(_copy)
 
 
 @methods(list, "sort")
@@ -244,6 +234,7 @@ def _alike(left: Value, right: Value) -> bool:
     return any(issubclass(left.cls, kind) and issubclass(right.cls, kind) for kind in (list, tuple, deque))
 
 
+@methods(ALL, "__add__")
 def _sequence_add(s: Session, v: SequenceValue, other: Value) -> Value:
     if not isinstance(other, SequenceValue) or not _alike(v, other):
         return NOT_IMPLEMENTED
@@ -261,6 +252,8 @@ def _plain_class(v: SequenceValue) -> type:
     return tuple if isinstance(v, TupleValue) else list
 
 
+@methods(ALL, "__mul__")
+@methods((list, tuple), "__rmul__")
 def _sequence_mul(s: Session, v: SequenceValue, count: Value) -> Value:
     if isinstance(count, ObjectValue) and _has(s, count, "__index__") and not _has(s, count, "__rmul__"):
         return type(v)(v.all(s) * as_index(s, count), _plain_class(v))
@@ -273,15 +266,14 @@ def _has(s: Session, value: Value, name: str) -> bool:
     return s.find_special(value, name) is not None
 
 
+@methods(list, "__imul__")
 def _imul(s: Session, v: SequenceValue, count: Value) -> Value:
     v.items = v.all(s) * count.native()
     mark(s, v)
     return v
 
 
-methods(list, "__imul__")(_imul)
-
-
+@methods(ALL, "__contains__")
 def _sequence_contains(s: Session, v: Any, value: Value) -> Value:
     return boolean(any(s.equal(item, value) for item in v.all(s)))
 
@@ -303,22 +295,14 @@ def _sequence_compare(sign: str) -> Method:
     return method
 
 
-for _cls in (list, tuple, deque):
-    for _comparison, _row in COMPARE.items():
-        methods(_cls, _row[1])(_sequence_compare(_comparison))
-    methods(_cls, "__add__")(_sequence_add)
-    methods(_cls, "__mul__")(_sequence_mul)
-    methods(_cls, "__contains__")(_sequence_contains)
-    methods(_cls, "__getitem__")(sequence_item)
-    methods(_cls, "__iter__")(lambda s, v: walk(v))
-    methods(_cls, "__len__")(lambda s, v: Const(len(v.items)))
-    methods(_cls, "index")(_index)
-    methods(_cls, "count")(_count)
-for _cls in (list, tuple):
-    methods(_cls, "__rmul__")(_sequence_mul)
-for _cls in (list, deque):
-    methods(_cls, "__setitem__")(sequence_store)
-    methods(_cls, "__delitem__")(lambda s, v, index: sequence_store(s, v, index, None))
+for _comparison, _row in COMPARE.items():
+    methods(ALL, _row[1])(_sequence_compare(_comparison))
+methods(ALL, "__getitem__")(sequence_item)
+methods(ALL, "__iter__")(lambda s, v: walk(v))
+methods(ALL, "__len__")(lambda s, v: Const(len(v.items)))
+methods(CHANGING, "__setitem__")(sequence_store)
+methods(CHANGING, "__delitem__")(lambda s, v, index: sequence_store(s, v, index, None))
+methods(CHANGING, "__reversed__")(backwards)
 for _name in ("__add__", "__mul__", "__rmul__", "__getitem__"):
     if _name in torch.Size.__dict__:
         known(torch.Size.__dict__[_name])(KNOWN[tuple.__dict__[_name]])
@@ -332,9 +316,6 @@ def _size_radd(s: Session, v: Any, other: Value) -> Value:
 
 if "__radd__" in torch.Size.__dict__:
     methods(torch.Size, "__radd__")(_size_radd)
-for _cls in (list, deque):
-    methods(_cls, "__reversed__")(backwards)
-
 
 @known(tuple.__hash__)
 def _tuple_hash(s: Session, args: Args, kwargs: Kwargs) -> Value:

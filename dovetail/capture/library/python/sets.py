@@ -191,7 +191,8 @@ RELATIONS = {
 }  # fmt: skip
 
 VIEWS = tuple(type(getattr({}, kind)()) for kind in ("keys", "values", "items"))
-SETS = (set, frozenset, VIEWS[0], VIEWS[2])
+SET_VIEWS = (VIEWS[0], VIEWS[2])
+SETS = (set, frozenset, *SET_VIEWS)
 
 
 @methods(set, "discard")
@@ -206,27 +207,24 @@ _CHANGES: dict[str, Callable[..., None]] = {
 }
 for _operator, (_choose, _name, _in_place, _change) in ALGEBRA.items():
     _reflected = f"__r{_operator[2:]}"
-    for _cls in (set, frozenset):
-        methods(_cls, _operator)(_set_operator(_choose, _name, False))
-        methods(_cls, _reflected)(_set_operator(_choose, _name, True))
-        methods(_cls, _name)(_set_method(_choose, _name))
+    methods((set, frozenset), _operator)(_set_operator(_choose, _name, False))
+    methods((set, frozenset), _reflected)(_set_operator(_choose, _name, True))
+    methods((set, frozenset), _name)(_set_method(_choose, _name))
     _all = _step_by_step(_choose, _change, _CHANGES[_change]) if _change in _CHANGES else _update(_choose, _change)
     methods(set, _change)(_all)
     methods(set, _in_place)(_in_place_operator(_all))
-    for _cls in (VIEWS[0], VIEWS[2]):
-        methods(_cls, _operator)(_view_operator(_choose, _change, False))
-        methods(_cls, _reflected)(_view_operator(_choose, _change, True))
-for _cls in (set, frozenset):
-    for _name, _test in RELATIONS.items():
-        methods(_cls, _name)(_relation(_test, _name[0] == "_"))
-    methods(_cls, "__contains__")(lambda s, v, key: boolean(member(s, key) in v.entries))
-    methods(_cls, "__len__")(lambda s, v: Const(len(v.entries)))
-    methods(_cls, "__iter__")(lambda s, v: SetIterator(v, v.ordered(s)))
+    methods(SET_VIEWS, _operator)(_view_operator(_choose, _change, False))
+    methods(SET_VIEWS, _reflected)(_view_operator(_choose, _change, True))
+for _name, _test in RELATIONS.items():
+    methods((set, frozenset), _name)(_relation(_test, _name[0] == "_"))
+methods((set, frozenset), "__contains__")(lambda s, v, key: boolean(member(s, key) in v.entries))
+methods((set, frozenset), "__len__")(lambda s, v: Const(len(v.entries)))
+methods((set, frozenset), "__iter__")(lambda s, v: SetIterator(v, v.ordered(s)))
+methods(set, "add")(lambda s, v, value: v.add(s, value))
 methods(set, "copy")(_set_method(_union, "union"))
 methods(frozenset, "copy")(lambda s, v: v if v.cls is frozenset else _made(v.entries, frozenset))
-for _cls in (VIEWS[0], VIEWS[2]):
-    for _name in ("__eq__", "__le__", "__ge__", "__lt__", "__gt__", "isdisjoint"):
-        methods(_cls, _name)(_relation(RELATIONS[_name], _name[0] == "_"))
+for _name in ("__eq__", "__le__", "__ge__", "__lt__", "__gt__", "isdisjoint"):
+    methods(SET_VIEWS, _name)(_relation(RELATIONS[_name], _name[0] == "_"))
 
 
 @methods(set, "__init__")
@@ -234,11 +232,6 @@ def _set_init(s: Session, v: Any, values: Value | None = None) -> None:
     v.entries = SetEntries()
     if values is not None:
         s.call_method(v, "update", values)
-
-
-@methods(set, "add")
-def _add(s: Session, v: Any, value: Value) -> None:
-    v.add(s, value)
 
 
 @methods(set, "remove")
@@ -270,17 +263,15 @@ def _set_clear(s: Session, v: Any) -> None:
 # ---------------------------------------------------------------- what the operators above do not have
 
 
+@methods(SETS, "__ne__")
 def _differs(s: Session, v: Any, other: Value) -> Value:
     if not issubclass(other.cls, _compared(v)):
         return NOT_IMPLEMENTED
     return boolean(set(_entries(s, v)) != set(_entries(s, other)))
 
 
-for _cls in (set, frozenset, VIEWS[0], VIEWS[2]):
-    methods(_cls, "__ne__")(_differs)
-for _cls in VIEWS:
-    methods(_cls, "__len__")(lambda s, v: s.length(_traced(s, v)))
-    methods(_cls, "__iter__")(lambda s, v: s.iterate(_traced(s, v)))
+methods(VIEWS, "__len__")(lambda s, v: s.length(_traced(s, v)))
+methods(VIEWS, "__iter__")(lambda s, v: s.iterate(_traced(s, v)))
 methods(VIEWS[0], "__contains__")(lambda s, v, key: boolean(_traced(s, v).base.has(s.hashable(key))))
 
 
