@@ -14,22 +14,6 @@ _SUFFIX = {
 }  # fmt: skip
 
 
-class TextSink:
-    """Keeps the text of every stage, in the order in which they came, each with its kind.
-
-    They follow from the program and the options: nothing that ran before, and no other process, has others.
-    """
-
-    def __init__(self) -> None:
-        self.texts: list[tuple[str, str]] = []
-
-    def wants(self, kind: str) -> bool:
-        return True
-
-    def write(self, record: CompileRecord, kind: str, text: str) -> None:
-        self.texts.append((kind, text))
-
-
 class DumpSink:
     """Writes the artifacts of one compilation, numbered in the order in which they came."""
 
@@ -41,9 +25,8 @@ class DumpSink:
         return True
 
     def folder(self, record: CompileRecord) -> Path:
-        return (
-            self.root / f"{record.number}_{re.sub(r'[^A-Za-z0-9_.]+', '_', record.function).strip('_') or 'function'}"
-        )
+        name = re.sub(r"[^A-Za-z0-9_.]+", "_", record.function).strip("_") or "function"
+        return self.root / f"{record.number}_{name}"
 
     def write(self, record: CompileRecord, kind: str, text: str) -> None:
         folder = self.folder(record)

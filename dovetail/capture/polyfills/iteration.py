@@ -19,10 +19,7 @@ def listed(iterable: Iterable[Any]) -> list[Any]:
 
 
 def as_tuple(iterable: Iterable[Any]) -> tuple[Any, ...]:
-    out = []
-    for item in iterable:
-        out.append(item)
-    return tuple(out)
+    return tuple(listed(iterable))
 
 
 def as_set(iterable: Iterable[Any]) -> set[Any]:
@@ -34,10 +31,7 @@ def as_set(iterable: Iterable[Any]) -> set[Any]:
 
 def summed(iterable: Iterable[Any], start: Any = 0) -> Any:
     """The items first: the sum of floats is more exact than adding one after the other."""
-    out = []
-    for item in iterable:
-        out.append(item)
-    return sum(out, start)
+    return sum(listed(iterable), start)
 
 
 def some(iterable: Iterable[Any]) -> bool:
@@ -68,26 +62,20 @@ def ordered(iterable: Iterable[Any], *, key: Any = None, reverse: Any = False) -
     return sorted(listed(iterable), key=key, reverse=reverse)
 
 
-def least(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
-    items, keys = [], []
-    for item in iterable:
-        items.append(item)
-        if key is not None:
-            keys.append(key(item))
-    if not keys:
-        return min(items, **default)
-    return items[min(range(len(keys)), key=keys.__getitem__)]
+def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
+    """`min` or `max`."""
 
+    def extreme(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
+        items, keys = [], []
+        for item in iterable:
+            items.append(item)
+            if key is not None:
+                keys.append(key(item))
+        if not keys:
+            return choose(items, **default)
+        return items[choose(range(len(keys)), key=keys.__getitem__)]
 
-def greatest(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
-    items, keys = [], []
-    for item in iterable:
-        items.append(item)
-        if key is not None:
-            keys.append(key(item))
-    if not keys:
-        return max(items, **default)
-    return items[max(range(len(keys)), key=keys.__getitem__)]
+    return extreme
 
 
 def joined(text: str, iterable: Iterable[str]) -> str:
@@ -169,7 +157,7 @@ def zipped(left: Iterator[Any], right: Iterator[Any]) -> Iterator[Any]:
 
 CONSUMERS = {
     list: listed, tuple: as_tuple, set: as_set, frozenset: as_frozenset, dict: as_dict, sum: summed, any: some,
-    all: every, sorted: ordered, min: least, max: greatest, deque: as_deque,
+    all: every, sorted: ordered, min: _extreme(min), max: _extreme(max), deque: as_deque,
 }  # fmt: skip
 #: Methods, whose receiver is the first argument.
 CONSUMING = {str.join: joined, list.extend: extended, dict.update: updated, set.update: taken_in}

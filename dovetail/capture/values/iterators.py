@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Const, Raised, Session, Value
+from dovetail.capture.values.callables import KnownValue
 from dovetail.capture.values.containers import ListValue, TupleValue
+from dovetail.capture.values.sets import SetValue
 from dovetail.errors import NOWHERE, Unsupported
 
 LIST_ITERATOR: type = type(iter([]))
@@ -43,10 +45,6 @@ def _back_past(base: Any, count: int) -> Any:
     return iterator
 
 
-def _over(*values: Any) -> Any:
-    return iter(values)
-
-
 def _changed(a_set: bool) -> Any:
     """An iterator whose container has changed its size."""
     table: Any = {0} if a_set else {0: 0}
@@ -70,10 +68,6 @@ def _mutated() -> Any:
     return iterator
 
 
-def _empty() -> Any:
-    return iter(())
-
-
 class _Nothing:
     def __getitem__(self, index: int) -> Any:
         raise IndexError
@@ -83,20 +77,6 @@ def _ended_indexing() -> Any:
     iterator = iter(_Nothing())
     next(iterator, None)
     return iterator
-
-
-def _ended_calling() -> Any:
-    iterator = iter(int, 0)
-    next(iterator, None)
-    return iterator
-
-
-def _empty_list() -> Any:
-    return iter([])
-
-
-def _empty_set() -> Any:
-    return iter(set())
 
 
 class IteratorValue(Value):
@@ -137,7 +117,7 @@ class SequenceIterator(IteratorValue):
 
     def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:
-            return _empty if self.cls is TUPLE_ITERATOR else _empty_list, []
+            return iter, [TupleValue([]) if self.cls is TUPLE_ITERATOR else ListValue([])]
         return _from, [self.base, Const(self.index)]
 
 
@@ -239,7 +219,7 @@ class NativeIterator(IteratorValue):
     def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         rest = list(itertools.islice(self.values, LONGEST + 1))
         self.values = itertools.chain(rest, self.values)
-        return (_over, rest) if len(rest) <= LONGEST else None
+        return (iter, [TupleValue(rest)]) if len(rest) <= LONGEST else None
 
 
 class DictIterator(IteratorValue):
@@ -333,12 +313,12 @@ class SetIterator(IteratorValue):
 
     def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
         if self.base is None:
-            return _empty_set, []
+            return iter, [SetValue()]
         if len(self.base.entries) != self.size:
             return _changed, [Const(True)]
         self._same_items(s)
         if self.base.real is MISSING and not self.base.entries.reproducible():
-            return _over, self.items[::-1]
+            return iter, [TupleValue(self.items[::-1])]
         return _from, [self.base, Const(self.size - len(self.items))]
 
 
@@ -398,7 +378,7 @@ class Calling(IteratorValue):
         return None if self.ended else value
 
     def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
-        return (_ended_calling, []) if self.ended else (iter, [self.function, self.sentinel])
+        return iter, [KnownValue(int), Const(0)] if self.ended else [self.function, self.sentinel]
 
 
 #: Kinds of values that know how to be walked without their native form; None: not this one.

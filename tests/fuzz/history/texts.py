@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from dovetail import assembly, pipeline, targets
-from dovetail.diagnostics.dump import TextSink
+from dovetail.diagnostics.events import CompileRecord
 from dovetail.errors import Unsupported
 from dovetail.ops.fake.tensor import FakeTensor
 from dovetail.request import Request
@@ -20,6 +20,22 @@ from tests.fuzz.history.programs import Program
 
 CUDA = torch.device("cuda", 0)
 Texts = list[list[str]]  # kind and text
+
+
+class TextSink:
+    """Keeps the text of every stage, in the order in which they came, each with its kind.
+
+    They follow from the program and the options: nothing that ran before, and no other process, has others.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[tuple[str, str]] = []
+
+    def wants(self, kind: str) -> bool:
+        return True
+
+    def write(self, record: CompileRecord, kind: str, text: str) -> None:
+        self.texts.append((kind, text))
 
 
 def texts(program: Program, seed: int, device: str) -> Texts:
