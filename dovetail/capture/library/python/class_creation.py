@@ -128,9 +128,7 @@ def _type_new(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return create(s, meta.native(), name.native(), list(bases.all(s)), table, kwargs)  # type: ignore[attr-defined]
 
 
-@known(type.__init__)
-def _type_init(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return NONE
+known(type.__init__)(lambda s, args, kwargs: NONE)
 
 
 @known(type.__call__)

@@ -25,9 +25,7 @@ def _add_note(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@known(sys.getrecursionlimit)
-def _recursion_limit(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return Const(unguarded_facts.ask(s, process.of_program))
+known(sys.getrecursionlimit)(lambda s, args, kwargs: Const(unguarded_facts.ask(s, process.of_program)))
 
 
 @known(sys.exc_info)

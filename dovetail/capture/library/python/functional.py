@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import functools
 import threading
@@ -11,7 +10,6 @@ import weakref
 from typing import Any
 
 from dovetail.capture.calling.cached_functions import ASKED, Changes, call_key
-from dovetail.capture.calling.calls import fold
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.protocols.attributes import NATIVE_ATTRIBUTES
@@ -27,9 +25,7 @@ from dovetail.ir.guard import GuardKind
 # ---------------------------------------------------------------- functions and methods as objects
 
 
-@known(types.MethodType)
-def _method(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return MethodValue(args[0], args[1])
+known(types.MethodType)(lambda s, args, kwargs: MethodValue(args[0], args[1]))
 
 
 @known(types.SimpleNamespace.__init__)
@@ -241,16 +237,6 @@ known(functools.cmp_to_key)(lambda s, args, kwargs: s.call(s.wrap(key_of, None),
 
 
 # ---------------------------------------------------------------- classes that library functions make
-
-
-@known(collections.namedtuple)
-def _namedtuple(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return fold(s, collections.namedtuple, args, kwargs)
-
-
-@known(dataclasses.make_dataclass)
-def _make_dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return fold(s, dataclasses.make_dataclass, args, kwargs)
 
 
 @known(dataclasses.dataclass)

@@ -54,9 +54,7 @@ known(min)(_extreme("<", "min"))
 known(max)(_extreme(">", "max"))
 
 
-@known(sorted)
-def _sorted(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(sort_values(s, s.unpack(args[0]), kwargs))
+known(sorted)(lambda s, args, kwargs: ListValue(sort_values(s, s.unpack(args[0]), kwargs)))
 
 
 def sort_values(s: Session, items: Args, kwargs: Kwargs) -> Args:

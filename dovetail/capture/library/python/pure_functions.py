@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import datetime
 import decimal
 import importlib.metadata
@@ -50,7 +52,8 @@ FOLDED.update(
         torch._C._len_torch_dispatch_stack, datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
         datetime.timezone, decimal.Decimal, json.dumps, json.loads, re.match, re.search, re.fullmatch, re.findall,
         re.split, os.fspath, struct.calcsize, struct.pack, struct.unpack, struct.unpack_from, typing.TypeVar,
-        inspect.getfullargspec, textwrap.dedent,
+        inspect.getfullargspec, textwrap.dedent, collections.namedtuple, dataclasses.make_dataclass,
+        torch.get_autocast_dtype,
     )
 )  # fmt: skip
 QUESTIONS |= {importlib.util.find_spec: asked.importable, importlib.metadata.version: importlib.metadata.version}

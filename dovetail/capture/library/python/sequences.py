@@ -114,11 +114,6 @@ def _appendleft(s: Session, v: Any, value: Value) -> None:
     mark(s, v)
 
 
-@methods(deque, "popleft")
-def _popleft(s: Session, v: Any) -> Value:
-    return _pop(s, v, Const(0))
-
-
 ARGUMENT = "'{}' object cannot be interpreted as an integer"
 
 
@@ -140,6 +135,9 @@ def _pop(s: Session, v: Any, index: Value = LAST) -> Value:
     del part[place]
     mark(s, v)
     return found
+
+
+methods(deque, "popleft")(lambda s, v: _pop(s, v, ZERO))
 
 
 @methods(CHANGING, "insert")
@@ -196,9 +194,7 @@ def _index(s: Session, v: Any, value: Value, start: Value = ZERO, stop: Value = 
     return s.throw(ValueError, joined(s, [shown, Const(f" is not in {kind}")]))
 
 
-@methods(ALL, "count")
-def _count(s: Session, v: Any, value: Value) -> Value:
-    return Const(sum(s.equal(item, value) for item in v.all(s)))
+methods(ALL, "count")(lambda s, v, value: Const(sum(s.equal(item, value) for item in v.all(s))))
 
 
 @methods(CHANGING, "copy")
@@ -273,9 +269,7 @@ def _imul(s: Session, v: SequenceValue, count: Value) -> Value:
     return v
 
 
-@methods(ALL, "__contains__")
-def _sequence_contains(s: Session, v: Any, value: Value) -> Value:
-    return boolean(any(s.equal(item, value) for item in v.all(s)))
+methods(ALL, "__contains__")(lambda s, v, value: boolean(any(s.equal(item, value) for item in v.all(s))))
 
 
 def _sequence_compare(sign: str) -> Method:

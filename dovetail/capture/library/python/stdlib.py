@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from dovetail.capture.calling.calls import fold
 from dovetail.capture.calling.classes import ALLOCATORS, allocate
 from dovetail.capture.outside.distinct_objects import rely_on_number
 from dovetail.capture.outside.surely_alive import held
@@ -65,9 +64,8 @@ KNOWN[operator.is_not] = lambda s, args, kwargs: boolean(not s.same(*args))
 KNOWN[operator.getitem] = lambda s, args, kwargs: s.get_item(*args)
 KNOWN[operator.setitem] = lambda s, args, kwargs: s.set_item(*args) or NONE
 KNOWN[operator.delitem] = lambda s, args, kwargs: s.del_item(*args) or NONE
-KNOWN[operator.itemgetter] = lambda s, args, kwargs: fold(s, operator.itemgetter, args, kwargs)
-KNOWN[operator.attrgetter] = lambda s, args, kwargs: fold(s, operator.attrgetter, args, kwargs)
-KNOWN[operator.methodcaller] = lambda s, args, kwargs: fold(s, operator.methodcaller, args, kwargs)
+FOLDED.update((operator.itemgetter, operator.attrgetter, operator.methodcaller))
+FOLDED.update((operator.itemgetter.__reduce__, operator.attrgetter.__reduce__))
 
 
 @known(operator.methodcaller.__call__)
@@ -77,9 +75,6 @@ def _call_method(s: Session, args: Args, kwargs: Kwargs) -> Value:
     named = {} if maker is operator.methodcaller else maker.keywords
     method = s.get_attr(args[1], name)
     return method.call(s, [s.from_native(v) for v in rest], {k: s.from_native(v) for k, v in named.items()})
-
-
-FOLDED.update((operator.itemgetter.__reduce__, operator.attrgetter.__reduce__))
 
 
 def _new(new: Any) -> Any:
@@ -108,9 +103,7 @@ def _exception_str(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.to_string(values[0] if len(values) == 1 else TupleValue(values), "")
 
 
-@known(BaseException.with_traceback)
-def _with_traceback(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return args[0]
+known(BaseException.with_traceback)(lambda s, args, kwargs: args[0])
 
 
 @known(functools.partial)
@@ -137,19 +130,13 @@ def _flattened(function: Value) -> bool:
 
 known(typing.cast)(lambda s, args, kwargs: args[1])
 known(inspect.unwrap)(lambda s, args, kwargs: args[0])
-
-
-@known(types.MappingProxyType)
-def _mapping_proxy(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return args[0]
+known(types.MappingProxyType)(lambda s, args, kwargs: args[0])
 
 
 # ---------------------------------------------------------------- copies
 
 
-@known(copy.copy)
-def _copy(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return copied(s, args[0], None)
+known(copy.copy)(lambda s, args, kwargs: copied(s, args[0], None))
 
 
 @known(copy.deepcopy)
@@ -388,9 +375,9 @@ def _context_reset(s: Session, args: Args, kwargs: Kwargs) -> Value:
 # ---------------------------------------------------------------- effects on the outside world
 
 
-@known(time.time, time.perf_counter, time.monotonic, time.perf_counter_ns, time.time_ns)
-def _time(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("clock", "the code reads the clock")
+known(time.time, time.perf_counter, time.monotonic, time.perf_counter_ns, time.time_ns)(
+    lambda s, args, kwargs: s.unsupported("clock", "the code reads the clock")
+)
 
 
 def _class_of(value: Value) -> Any:

@@ -33,14 +33,8 @@ def _join(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return joined(s, out)
 
 
-@known(bytes.join)
-def _join_bytes(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return fold(s, bytes.join, [args[0], TupleValue(s.unpack(args[1]))], {})
-
-
-@known(str.__add__)
-def _add(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return joined(s, args) if issubclass(args[1].cls, str) else NOT_IMPLEMENTED
+known(bytes.join)(lambda s, args, kwargs: fold(s, bytes.join, [args[0], TupleValue(s.unpack(args[1]))], {}))
+known(str.__add__)(lambda s, args, kwargs: joined(s, args) if issubclass(args[1].cls, str) else NOT_IMPLEMENTED)
 
 
 @known(re.Pattern.finditer)

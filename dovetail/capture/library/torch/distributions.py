@@ -44,9 +44,9 @@ def made_when_read(distribution: Any, name: str) -> bool:
     raise NotImplementedError
 
 
-@known(made_when_read)
-def _made_when_read(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(isinstance(s.static(args[0].cls, args[1].native()), lazy_property))
+known(made_when_read)(
+    lambda s, args, kwargs: boolean(isinstance(s.static(args[0].cls, args[1].native()), lazy_property))
+)
 
 
 def shown_as(distribution: Any, shown: list[Any]) -> str:

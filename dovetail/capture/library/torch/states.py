@@ -84,11 +84,6 @@ def _is_autocast_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return _state(f"autocast_{device}", operator.itemgetter(0))(s, args, kwargs)
 
 
-@known(torch.get_autocast_dtype)
-def _get_autocast_dtype(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return fold(s, torch.get_autocast_dtype, args, kwargs)
-
-
 def _type(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`x.type()` is a name, `x.type(dtype)` a conversion; old tensor classes name dtypes."""
     receiver: Any = args[0]
@@ -226,10 +221,7 @@ def _exit_inference_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch.amp.autocast_mode.autocast)
 def _autocast(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return _make_autocast(s, torch.amp.autocast_mode.autocast, args, kwargs)
-
-
-def _make_autocast(s: Session, cls: type, args: Args, kwargs: Kwargs) -> Value:
+    cls = torch.amp.autocast_mode.autocast
     real = cls(*[a.native() for a in args], **{k: v.native() for k, v in kwargs.items()})
     made = ObjectValue(cls)
     made.made_by = real
@@ -288,9 +280,7 @@ def _enter_record(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return args[0]
 
 
-@known(torch.get_default_device)
-def _get_default_device(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return Const(torch.get_default_device())
+known(torch.get_default_device)(lambda s, args, kwargs: Const(torch.get_default_device()))
 
 
 @known(torch._C._group_tensors_by_device_and_dtype)
@@ -335,9 +325,7 @@ def product(s: Session, values: Any, start: Value) -> Value:
     return start
 
 
-@known(math.prod)
-def _prod(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return product(s, s.unpack(args[0]), kwargs.get("start", Const(1)))
+known(math.prod)(lambda s, args, kwargs: product(s, s.unpack(args[0]), kwargs.get("start", Const(1))))
 
 
 # From PyTorch 2.15 on, what `torch.no_grad()` and its like wrap shows another name in profiles, which is all it does.

@@ -18,15 +18,10 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ops.fake.wrapped import handles_operators
 
-
-@known(torch.overrides.has_torch_function)
-def _has_torch_function(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(torch_function.active(s, s.unpack(args[0])))
-
-
-@known(torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic)
-def _has_torch_function_variadic(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(torch_function.active(s, args))
+known(torch.overrides.has_torch_function)(lambda s, args, kwargs: boolean(torch_function.active(s, s.unpack(args[0]))))
+known(torch.overrides.has_torch_function_unary, torch.overrides.has_torch_function_variadic)(
+    lambda s, args, kwargs: boolean(torch_function.active(s, args))
+)
 
 
 @known(torch.overrides.handle_torch_function)
@@ -62,19 +57,15 @@ def _pop_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.overrides.modes.pop()
 
 
-@known(torch._C._len_torch_function_stack)
-def _count_modes(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return Const(torch._C._len_torch_function_stack() + len(s.overrides.modes))
-
-
-@known(torch._C._is_torch_function_enabled)
-def _enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(not s.overrides.subclasses_off and not s.overrides.all_off)
-
-
-@known(torch._C._is_torch_function_mode_enabled)
-def _modes_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(bool(s.overrides.modes) and not s.overrides.all_off)
+known(torch._C._len_torch_function_stack)(
+    lambda s, args, kwargs: Const(torch._C._len_torch_function_stack() + len(s.overrides.modes))
+)
+known(torch._C._is_torch_function_enabled)(
+    lambda s, args, kwargs: boolean(not s.overrides.subclasses_off and not s.overrides.all_off)
+)
+known(torch._C._is_torch_function_mode_enabled)(
+    lambda s, args, kwargs: boolean(bool(s.overrides.modes) and not s.overrides.all_off)
+)
 
 
 def _switch(cls: Any, slot: str) -> None:
