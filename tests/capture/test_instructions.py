@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dovetail.capture.handlers.all  # noqa: F401
+import dovetail.capture.driver  # noqa: F401 (it fills the tables)
 from dovetail.bytecode import ROWS
 from dovetail.bytecode.instructions import CANONICAL
 from dovetail.capture.breaks.steps import STEPS

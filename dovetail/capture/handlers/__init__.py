@@ -1,1 +1,1 @@
-"""Opcode handlers, by theme. `table.HANDLERS` is complete once `handlers.all` is imported."""
+"""Opcode handlers, by theme, each of which fills `opcode_handlers.HANDLERS`."""
