@@ -53,8 +53,13 @@ class InGraph(SymbolicNumber):
         both = all(isinstance(v, InGraph) or is_number(v) for v in (left, right))
         return needed(s) if both else None
 
+    def known(self, s: Session) -> bool | None:
+        """Its truth, where something tells of it; None where it is open."""
+        return None
+
     def truth(self, s: Session) -> bool | None:
-        return needed(s)
+        known = self.known(s)
+        return needed(s) if known is None else known
 
 
 class GraphNumber(InGraph):

@@ -50,10 +50,6 @@ class UnbackedSize(DimNumber, GraphNumber):
         known = s.table.sizes.known(*claim)
         return Claim(sign, left, right, claim) if known is None else boolean(known)
 
-    def truth(self, s: Session) -> bool | None:
-        known = self.known(s)
-        return super().truth(s) if known is None else known
-
     def as_argument(self, s: Session, numbers: bool) -> tuple[Any, Any] | None:
         if s.graph is not s.root:
             return None
@@ -77,10 +73,6 @@ class Claim(InGraph):
     def known(self, s: Session) -> bool | None:
         """Its truth; None where the facts leave it open."""
         return s.table.sizes.known(*self.claim)
-
-    def truth(self, s: Session) -> bool | None:
-        known = self.known(s)
-        return super().truth(s) if known is None else known
 
 
 def allowed(s: Session) -> bool:

@@ -180,24 +180,17 @@ class NumpyRecorder(TorchFunctionMode):
         if isinstance(value, TensorValue):
             return value.fake
         if isinstance(value, TupleValue):
-            return value.cls(map(self.native, value.all(self.s))) if value.cls is tuple else self._named(value)
+            return value.cls([self.native(v) for v in value.all(self.s)])
         if isinstance(value, SequenceValue):
             return [self.native(v) for v in value.all(self.s)]
         return value.native()
-
-    def _named(self, value: TupleValue) -> Any:
-        return value.cls([self.native(v) for v in value.all(self.s)])
-
-
-def _run(function: Any, args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs)
 
 
 #: Answered by the fake: what an operation gives is no tensor.
 DIRECT: dict[str, Callable[..., Any]] = dict.fromkeys(
     """dim size stride numel element_size is_contiguous is_floating_point is_complex storage_offset __len__ ndimension
     is_conj is_neg""".split(),
-    _run,
+    lambda function, args, kwargs: function(*args, **kwargs),
 )
 FROM_DATA = (torch.tensor, torch.as_tensor)
 ITEMS: dict[str, Callable[..., Any]] = {"__getitem__": operator.getitem, "__setitem__": operator.setitem}

@@ -220,21 +220,13 @@ def _new(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     return s.torch_method("new_empty", [value, *(args or [Const(0)])], kwargs)
 
 
-def _iter(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
-    return s.iterate(value)
-
-
-def _bool(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(s.truth(value))
-
-
 def _contains(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
     found = s.torch_call(operator.eq, [value, args[0]], {})
     return boolean(s.truth(s.torch_method("any", [found], {})))
 
 
-def _hash(s: Session, value: TensorValue, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("tensor-hash", "the code hashes a tensor, as a dictionary or a set does with a key")
+def _hook(name: str) -> Callable[..., Value]:
+    return lambda s, v, args, kw: gradient_hooks.register(s, name, v, args, kw)
 
 
 METADATA_METHODS = (
@@ -252,15 +244,14 @@ METHODS |= {
     "tolist": _data_dependent("tolist", _listed),
     "__len__": _len,
     "new": _new,
-    "register_hook": lambda s, v, args, kw: gradient_hooks.register(s, "register_hook", v, args, kw),
-    "register_post_accumulate_grad_hook": lambda s, v, args, kw: gradient_hooks.register(
-        s, "register_post_accumulate_grad_hook", v, args, kw
-    ),
+    **{name: _hook(name) for name in ("register_hook", "register_post_accumulate_grad_hook")},
     "backward": lambda s, v, args, kw: autograd_engine.backward(s, [v, *args], kw),
-    "__iter__": _iter,
-    "__bool__": _bool,
+    "__iter__": lambda s, v, args, kw: s.iterate(v),
+    "__bool__": lambda s, v, args, kw: boolean(s.truth(v)),
     "__contains__": _contains,
-    "__hash__": _hash,
+    "__hash__": lambda s, v, args, kw: s.unsupported(
+        "tensor-hash", "the code hashes a tensor, as a dictionary or a set does with a key"
+    ),
     "__setattr__": lambda s, v, args, kw: s.object_set_attr(v, args[0].native(), args[1]) or NONE,
 }
 

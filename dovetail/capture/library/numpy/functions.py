@@ -182,20 +182,14 @@ def _reflected(label: str) -> bool:
     return "__r" in label and not label.endswith("__rshift__")
 
 
-def _wide_enough(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
-    """NumPy counts small unsigned integers in uint64, and bools in int64."""
-    if args and isinstance(args[0], ArrayValue) and dtype_of(args[0]) == np.uint8:
-        refuse(s, f"{label} of unsigned integers")
+def _none_of(kinds: str) -> Callable[[Any, str, Args, Kwargs], None]:
+    """Not of arrays whose dtypes are of these kinds."""
 
+    def check(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
+        if args and isinstance(args[0], ArrayValue) and dtype_of(args[0]).kind in kinds:
+            refuse(s, f"{label} of {dtype_of(args[0])}")
 
-def _no_bools(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
-    if args and isinstance(args[0], ArrayValue) and dtype_of(args[0]).kind in "bu":
-        refuse(s, f"{label} of {dtype_of(args[0])}")
-
-
-def _no_integers(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
-    if args and isinstance(args[0], ArrayValue) and dtype_of(args[0]).kind in "biu":
-        refuse(s, f"{label} of {dtype_of(args[0])}")
+    return check
 
 
 def _one_axis(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
@@ -240,9 +234,9 @@ CHECKS: dict[str, Callable[[Any, str, Args, Kwargs], None]] = {
     **dict.fromkeys("power float_power pow __pow__ __rpow__ __ipow__".split(), _no_integer_power),
     **dict.fromkeys(("__getitem__", "__setitem__"), _plain_index),
     **dict.fromkeys("median quantile percentile".split(), _one_axis),
-    **dict.fromkeys("sum prod trace any all".split(), _wide_enough),
-    **dict.fromkeys("cumsum cumprod round around round_ diff nancumsum".split(), _no_bools),
-    **dict.fromkeys("angle histogram histogram2d histogramdd".split(), _no_integers),
+    **dict.fromkeys("sum prod trace any all".split(), _none_of("u")),  # NumPy counts them in uint64
+    **dict.fromkeys("cumsum cumprod round around round_ diff nancumsum".split(), _none_of("bu")),
+    **dict.fromkeys("angle histogram histogram2d histogramdd".split(), _none_of("biu")),
 }
 
 

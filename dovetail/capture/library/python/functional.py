@@ -66,26 +66,6 @@ def _update_wrapper(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return wrapper
 
 
-@known(functools.wraps)
-def _wraps(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    made = ObjectValue(Wraps)
-    made.attrs["wrapped"] = args[0] if args else kwargs["wrapped"]
-    return made
-
-
-class Wraps:
-    """`functools.wraps(wrapped)`, waiting for the wrapper."""
-
-    def __call__(self, wrapper: Any) -> Any:
-        raise NotImplementedError
-
-
-@known(Wraps.__call__)
-def _wrap_function(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    waiting: Any = args[0]
-    return _update_wrapper(s, [args[1], waiting.attrs["wrapped"]], {})
-
-
 # ---------------------------------------------------------------- caches
 
 CACHE = type(functools.lru_cache(lambda: None))
@@ -239,18 +219,17 @@ known(functools.cmp_to_key)(lambda s, args, kwargs: s.call(s.wrap(key_of, None),
 # ---------------------------------------------------------------- classes that library functions make
 
 
-@known(dataclasses.dataclass)
+MAKE_DATACLASS: Any = dataclasses._process_class  # type: ignore[attr-defined]
+
+
+@known(MAKE_DATACLASS)
 def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    if not args:
-        decorator = ObjectValue(Decorator)
-        decorator.attrs = dict(kwargs)
-        return decorator
-    cls = args[0].native()
+    """What `dataclass`, with options or without, ends at."""
+    cls, *options = (a.native() for a in args)
     if cls not in s.classes.made:
         s.unsupported("class-changed", f"dataclass changes {cls.__name__} from outside")
-    options = {k: v.native() for k, v in kwargs.items()}
     try:
-        made = dataclasses.dataclass(**options)(cls)
+        made = MAKE_DATACLASS(cls, *options)
     except (TypeError, ValueError) as error:
         s.throw_native(error)
     s.classes.statics.clear()
@@ -261,18 +240,6 @@ def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
         s.classes.cells[made] = s.classes.cells[cls]
         s.classes.cells[made].contents = s.wrap(made, None)
     return s.wrap(made, None)
-
-
-class Decorator:
-    """`dataclass(...)` with options, waiting for its class."""
-
-    def __call__(self, cls: Any) -> Any:
-        raise NotImplementedError
-
-
-@known(Decorator.__call__)
-def _decorate(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return _dataclass(s, args[1:], args[0].attrs)  # type: ignore[attr-defined]
 
 
 # ---------------------------------------------------------------- identity of the thread, weak references
