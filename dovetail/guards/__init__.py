@@ -19,21 +19,7 @@ from dovetail.guards.sizes import report as sizes_report
 from dovetail.guards.state import Snapshot, snapshot
 
 __all__ = [
-           "Entry",
-           "Failure",
-           "Snapshot",
-           "build",
-           "failing",
-           "for_one_call",
-           "inputs_shown",
-           "line_text",
-           "load",
-           "parameters",
-           "real_inputs",
-           "refuse_specialized",
-           "root_function",
-           "run_residual",
-           "sizes_needed",
-           "sizes_report",
-           "snapshot",
+    "Entry", "Failure", "Snapshot", "build", "failing", "for_one_call", "inputs_shown", "line_text", "load",
+    "parameters", "real_inputs", "refuse_specialized", "root_function", "run_residual", "sizes_needed", "sizes_report",
+    "snapshot",
 ]  # fmt: skip

@@ -45,10 +45,11 @@ class Body:
     def leaves(self) -> list[Any]:
         return [_fake(n) for n in self.output]
 
-    def lay_out(self, s: Session, positions: list[int]) -> None:
-        """Give some of the results row-major strides."""
+    def lay_out(self, s: Session, positions: list[int] | None = None) -> None:
+        """Give some of the results row-major strides; by default those tensors that have others."""
+        scattered = [k for k, t in enumerate(self.leaves) if isinstance(t, torch.Tensor) and not t.is_contiguous()]
         with self.region:
-            for k in positions:
+            for k in scattered if positions is None else positions:
                 self.output[k] = _copy(s, self.output[k], memory_format=torch.contiguous_format)
 
 
@@ -182,7 +183,7 @@ def _while_loop(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if len(check.leaves) != 1 or not isinstance(check.leaves[0], torch.Tensor) or check.leaves[0].numel() != 1:
         s.unsupported("loop-condition", "the condition of torch.while_loop does not depend on a tensor")
     _differ(s, "loop-carries", "the start of torch.while_loop", [v.fake for v in first], "its body", body.leaves)
-    body.lay_out(s, [k for k, leaf in enumerate(body.leaves) if not leaf.is_contiguous()])
+    body.lay_out(s)
     for made in (check, body):
         made.finish(s)
     arguments = (check.graph, body.graph, [v.node for v in first], check.lifted, body.lifted)
@@ -202,7 +203,7 @@ def _scan(s: Session, args: Args, kwargs: Kwargs) -> Value:
     body = Body(s, "scan_body", what, call)
     count = len(first)
     _differ(s, "loop-carries", "the start of scan", [v.fake for v in first], "its body", body.leaves[:count])
-    body.lay_out(s, [k for k, t in enumerate(body.leaves) if isinstance(t, torch.Tensor) and not t.is_contiguous()])
+    body.lay_out(s)
     body.finish(s)
     length = rows[0].fake.shape[0]
     fakes = [*body.leaves[:count], *(_stacked(t, length) for t in body.leaves[count:])]
@@ -224,7 +225,7 @@ def _map(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return function.call(s, [*_fresh(s, region, rows, what, rows=1), *more], {})
 
     body = Body(s, "map_body", what, call)
-    body.lay_out(s, [k for k, t in enumerate(body.leaves) if isinstance(t, torch.Tensor) and not t.is_contiguous()])
+    body.lay_out(s)
     body.finish(s)
     length = rows[0].fake.shape[0]
     fakes = [_stacked(t, length) for t in body.leaves]

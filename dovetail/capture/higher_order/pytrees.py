@@ -52,16 +52,20 @@ def inside(region: Region, native: Any) -> Value:
     s = region.s
     if isinstance(native, torch.Tensor):
         return region.placeholder(native)
+    return _container(s, native, lambda _, item: inside(region, item)) or s.from_native(native)
+
+
+def _container(s: Session, native: Any, make: Callable[[Any, Any], Value]) -> Value | None:
+    """The value of a container that holds what `make` gives for each key, or index, and item; None: it is none."""
     if isinstance(native, dict):
         value = DictValue(type(native))
         for key, item in native.items():
-            value.entries[key] = (s.from_native(key), inside(region, item))
+            value.entries[key] = (s.from_native(key), make(key, item))
         return value
-    if isinstance(native, list):
-        return ListValue([inside(region, v) for v in native])
-    if isinstance(native, tuple) and not isinstance(native, torch.Size):
-        return TupleValue([inside(region, v) for v in native], type(native))
-    return s.from_native(native)
+    if not isinstance(native, (tuple, list)) or isinstance(native, torch.Size):
+        return None
+    items = [make(k, item) for k, item in enumerate(native)]
+    return ListValue(items) if isinstance(native, list) else TupleValue(items, type(native))
 
 
 def result(s: Session, node: torch.fx.Node, native: Any) -> Value:
@@ -69,19 +73,15 @@ def result(s: Session, node: torch.fx.Node, native: Any) -> Value:
     read = [n.meta.get("fake") for n in node.all_input_nodes]
     leaves = [f for f in read if isinstance(f, torch.Tensor) and not f.is_inference()]
     autograd_engine.note_views(s, node, native, leaves)
-    if isinstance(native, dict):
-        node.meta["fake"] = native
-        value = DictValue(type(native))
-        for key, item in native.items():
-            value.entries[key] = (s.from_native(key), result(s, _pick(s, node, key), item))
-        return value
-    if isinstance(native, (tuple, list)) and not isinstance(native, torch.Size):
-        node.meta["fake"] = native
-        items = [result(s, _pick(s, node, k), v) if _has_tensors(v) else s.from_native(v) for k, v in enumerate(native)]
-        return ListValue(items) if isinstance(native, list) else TupleValue(items, type(native))
+    node.meta["fake"] = native
+
+    def picked(key: Any, item: Any) -> Value:
+        wanted = isinstance(native, dict) or _has_tensors(item)
+        return result(s, _pick(s, node, key), item) if wanted else s.from_native(item)
+
     if isinstance(native, types.FunctionType):
         return GraphFunction(node, native)
-    return s.tensor_result(node, native)
+    return _container(s, native, picked) or s.tensor_result(node, native)
 
 
 class GraphFunction(Value):
@@ -93,7 +93,6 @@ class GraphFunction(Value):
     def __init__(self, node: torch.fx.Node, native: Any) -> None:
         super().__init__()
         self.node, self.native_function = node, native
-        node.meta["fake"] = native
 
     def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
         given, named, fakes, fake_kwargs = pairs(s, args, kwargs)
@@ -107,13 +106,9 @@ def nest(s: Session, native: Any) -> Value:
     """The value of containers that hold values."""
     if isinstance(native, Value):
         return native
-    if isinstance(native, dict):
-        value = DictValue(type(native))
-        for key, item in native.items():
-            value.entries[key] = (s.from_native(key), nest(s, item))
-        return value
-    items = [nest(s, v) for v in native]
-    return ListValue(items) if isinstance(native, list) else TupleValue(items, type(native))
+    found = _container(s, native, lambda _, item: nest(s, item))
+    assert found is not None, native
+    return found
 
 
 def _has_tensors(native: Any) -> bool:
@@ -121,7 +116,6 @@ def _has_tensors(native: Any) -> bool:
 
 
 def _pick(s: Session, node: torch.fx.Node, key: Any) -> torch.fx.Node:
-
     made = s.graph.call_function(operator.getitem, (node, key))
     made.meta["stack"] = node.meta["stack"]
     return made

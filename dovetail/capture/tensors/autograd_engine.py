@@ -181,9 +181,7 @@ def _computed(s: Session, value: TensorValue) -> Value:
         return NONE if not s.gradients.from_outside else s.unsupported(
             "tensor-grad", "reading .grad after a backward pass through what was computed before this graph"
         )
-    node = s.graph.call_function(getattr, (value.node, "grad"))
-    node.meta.update(stack=s.stack(), mutates=True)
-    return s.tensor_result(node, fake)
+    return s.tensor_result(s.state_node(getattr, value.node, "grad"), fake)
 
 
 def backward(s: Session, args: Args, kwargs: Kwargs) -> Value:

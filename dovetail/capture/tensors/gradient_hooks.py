@@ -53,8 +53,7 @@ class Removing(Value):
         self.handle = handle
 
     def call(self, s: Session, args: Args, kwargs: Kwargs) -> Value:
-        node = s.graph.call_function(remove_hook, (self.handle.node,))
-        node.meta.update(stack=s.stack(), mutates=True)
+        s.state_node(remove_hook, self.handle.node)
         return NONE
 
 
@@ -71,8 +70,7 @@ def register(s: Session, name: str, value: TensorValue, args: Args, kwargs: Kwar
     real = getattr(hook, "real", MISSING) if isinstance(hook, FunctionValue) else MISSING
     if real is not MISSING and hook.source is not None:
         s.guard(hook.source, GuardKind.ID, real)
-    node = s.graph.call_function(Hook(name, None if real is MISSING else real), (value.node,))
-    node.meta.update(stack=s.stack(), mutates=True)
+    node = s.state_node(Hook(name, None if real is MISSING else real), value.node)
     made = HookHandle(node, hook if real is MISSING else None)
     s.gradients.hooks.append(made)
     return made

@@ -276,8 +276,7 @@ def _store_data(s: Session, value: TensorValue, new: Value) -> bool:
         return False
     if s.taken.parts or s.tensors.chosen or any(array.tensor is value for array in s.objects.arrays.values()):
         return False  # they have the old memory
-    node = s.graph.call_function(set_data, (value.node, new.node))
-    node.meta.update(stack=s.stack(), mutates=True)
+    s.state_node(set_data, value.node, new.node)
     s.tensors.moved.add(id(value))
     return True
 

@@ -34,8 +34,7 @@ def _require(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return NONE if s.truth(valid) else s.throw(ValueError, text.native().format(*shown.native()))
     condition = as_tensor(s.torch_method("all", [valid], {}))
     shown_nodes = [as_tensor(v).node for v in shown.all(s)]
-    node = s.graph.call_function(check, (condition.node, shown_nodes, text.native()))
-    node.meta.update(stack=s.stack(), mutates=True)
+    s.state_node(check, condition.node, shown_nodes, text.native())
     return NONE
 
 
