@@ -137,7 +137,7 @@ class Writer:
         return lines
 
 
-LOADED = re.compile(r"\b_l\d+\b")  # a local of the residual (capture/residual/load_inputs.py)
+LOADED = re.compile(r"\b_l\d+\b")  # a local of the residual (capture/residual/completion.py)
 _CALL = "graph("
 
 

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.capture.numbers.size_table import new_symbol
+from dovetail.capture.numbers.size_table import new_symbol, placeholder_of
 from dovetail.capture.outside.wrap import WRAPPERS
-from dovetail.capture.state.placeholders import placeholder_of
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, SIGNS, UNARY
 from dovetail.capture.values.base import Args, Const, LazyConst, Session, Value, boolean
 from dovetail.capture.values.number import Precedence, SymbolicNumber

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,6 @@ from dovetail.capture.outside.distinct_objects import keyed_tensors, rely_on_sep
 from dovetail.capture.outside.storage_offsets import forget_offsets
 from dovetail.capture.residual import freed_gradients
 from dovetail.capture.residual.graph_break import ResidualEnding
-from dovetail.capture.residual.load_inputs import Loading
 from dovetail.capture.residual.rebuild import Rebuilder
 from dovetail.capture.residual.replay_effects import effects
 from dovetail.capture.state.thread_state import leave_changed, set_variables
@@ -22,14 +22,14 @@ from dovetail.capture.tables.graph_functions import remove_dead
 from dovetail.capture.tensors import random_numbers
 from dovetail.capture.tensors.assertions import HandlersNeeded
 from dovetail.capture.tensors.autograd_engine import renewed
-from dovetail.capture.tensors.input_fakes import as_input
 from dovetail.capture.tensors.repeatable import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
+from dovetail.capture.tensors.wrapper_tensors import input_fake
 from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.containers import DictValue
 from dovetail.ir.captured import DRAWS, MODES_LEFT, Captured, GraphInput
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.lazy_module import LazyGraphModule
-from dovetail.ir.source import Arg, Attr, Bound, Drawn, FromArray, Source, object_of, path
+from dovetail.ir.source import Arg, Attr, Bound, Drawn, FromArray, Keyed, Source, object_of, path
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.wrapped import is_wrapper
 
@@ -144,7 +144,7 @@ def _as_given(s: Session, given: GraphInput) -> GraphInput:
     value = s.objects.by_fake.get(id(given.fake))
     real = None if value is None else value.origin
     if real is not None and is_wrapper(real):
-        return replace(given, fake=as_input(real))  # its class may have changed the other
+        return replace(given, fake=input_fake(real))  # its class may have changed the other
     if real is None or real.requires_grad == given.fake.requires_grad:
         return given
     return replace(given, fake=to_fake(real, layout=(given.fake.size(), given.fake.stride())))
@@ -208,3 +208,58 @@ def _kept(source: Source | None) -> bool:
     """Is it an object's or a module's own? A dictionary that the caller passes may be another one in each call."""
     parts = tuple(path(source))
     return any(isinstance(part, Attr) for part in parts) or not any(isinstance(part, Arg) for part in parts)
+
+
+# ---------------------------------------------------------------- inputs
+
+# How the residual fetches the graph's inputs: what several paths have in common is loaded once.
+#
+#     _o = graph(K[0].state.get(K[0].param_groups[0]['params'][3])['exp_avg'], ...)      before
+#     _l0 = K[0]; _l1 = _l0.param_groups[0]['params']; _l2 = _l0.state                   after
+#     _l3 = _l2.get(_l1[3])
+#     _o = graph(_l3['exp_avg'], ...)
+
+
+class Loading:
+    """`lines` come before the call of the graph; `text` gives each argument."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        self.uses: Counter[Source] = Counter()
+        for source in sources:
+            self._count(source)
+        self.lines: list[str] = []
+        self._names: dict[Source, str] = {}
+
+    def _count(self, source: Source) -> None:
+        self.uses[source] += 1
+        if self.uses[source] == 1:
+            for part in _parts(source):
+                self._count(part)
+
+    def text(self, source: Source) -> str:
+        """An expression for the source's value."""
+        found = self._names.get(source)
+        if found is not None:
+            return found
+        text = self._own(source)
+        if self.uses[source] < 2 or text.isidentifier():
+            return text
+        name = self._names[source] = f"_l{len(self._names)}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def _own(self, source: Source) -> str:
+        whole = source.expr()
+        if isinstance(source, Keyed):
+            return source.loaded(self.text(source.base), self.text(source.key))
+        base: Any = getattr(source, "base", None)
+        if base is None or not whole.startswith(base.expr()):
+            return whole
+        return self.text(base) + whole[len(base.expr()) :]
+
+
+def _parts(source: Any) -> list[Source]:
+    if isinstance(source, Keyed):
+        return [source.base, source.key]
+    base = getattr(source, "base", None)
+    return [base] if base is not None and source.expr().startswith(base.expr()) else []

@@ -9,9 +9,9 @@ import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from dovetail.capture.numbers import size_inputs
+from dovetail.capture.numbers.size_table import placeholder_of
 from dovetail.capture.outside.wrap import WRAPPERS, is_alike
-from dovetail.capture.state.placeholders import placeholder_of
-from dovetail.capture.tensors import input_fakes, wrapper_tensors
+from dovetail.capture.tensors import wrapper_tensors
 from dovetail.capture.tensors.operations import run_native
 from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.tensor import DISABLED, PLAIN, LazyTensor, TensorValue
@@ -63,7 +63,7 @@ def _as_plain_input(s: Session, real: torch.Tensor, source: Source, static: bool
     layout = None if static else size_inputs.laid_out(s, real, source)
     facts = tensor_facts(plain)
     s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
-    return source, input_fakes.as_input(real, None if layout is None else (layout.sizes, layout.strides))
+    return source, wrapper_tensors.input_fake(real, None if layout is None else (layout.sizes, layout.strides))
 
 
 def wrap_late(s: Session, real: torch.Tensor, source: Source) -> Value:

@@ -7,6 +7,7 @@ was written to: PyTorch then brings the view's history up to date, and refuses t
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections import deque
 from collections.abc import Callable
@@ -26,11 +27,12 @@ from dovetail.capture.outside.storage_offsets import refuse_outside
 from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
 from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_places
-from dovetail.capture.tensors import autograd_engine, dataclass_arguments, extremes, torch_function, wrapper_tensors
+from dovetail.capture.tensors import autograd_engine, extremes, torch_function, wrapper_tensors
 from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
 from dovetail.capture.values.number import SymbolicNumber
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ops.fake import FakeTensor
@@ -307,7 +309,7 @@ def to_graph(s: Session, value: Value, numbers: bool = False) -> tuple[Any, Any]
             return found
     if hasattr(value, "all") and not isinstance(value, SequenceValue):
         return to_graph(s, ListValue(value.all(s)))
-    return dataclass_arguments.in_graph(s, value, to_graph) or _native_to_graph(s, value)
+    return _dataclass_to_graph(s, value) or _native_to_graph(s, value)
 
 
 def _tensor_to_graph(s: Session, value: TensorValue, numbers: bool) -> tuple[Any, Any]:
@@ -394,3 +396,19 @@ def _of_python(s: Session, native: Any) -> Any:
     if isinstance(native, (numpy.bool_, numpy.complex64)):
         s.unsupported("graph-argument", f"PyTorch makes something of its own of a {type(native).__name__} of NumPy's")
     return native.item()
+
+
+def _dataclass_to_graph(s: Session, value: Any) -> tuple[Any, Any] | None:
+    """A node that makes a frozen dataclass of its fields; None for what is no object of a dataclass that is made of
+    them and of nothing else."""
+    if type(value) is not ObjectValue or not dataclasses.is_dataclass(value.cls):
+        return None
+    listed = dataclasses.fields(value.cls)
+    frozen = value.cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    if not frozen or hasattr(value.cls, "__post_init__") or not all(field.init for field in listed):
+        return None
+    if {*value.attrs} - {field.name for field in listed}:
+        return None
+    pairs = {field.name: to_graph(s, s.get_attr(value, field.name)) for field in listed}
+    made = value.cls(**{name: fake for name, (_, fake) in pairs.items()})
+    return s.graph.call_function(value.cls, (), {name: node for name, (node, _) in pairs.items()}), made

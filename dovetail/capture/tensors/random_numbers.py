@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.numbers.input_numbers import InputNumber
-from dovetail.capture.state.placeholders import placeholder_of
+from dovetail.capture.numbers.size_table import placeholder_of
 from dovetail.capture.tensors.numpy_arrays import DTYPES, array_of
 from dovetail.capture.values.base import MISSING, NONE, Args, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.containers import TupleValue

@@ -13,13 +13,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from dovetail.capture.outside.definitions import rely_on_function
-from dovetail.capture.tensors import input_fakes
 from dovetail.capture.values.base import MISSING, Session
 from dovetail.capture.values.tensor import DISABLED, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import NO_OVERRIDES
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed, Source
+from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.wrapped import CODE, like
 
 _SAYS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
@@ -36,7 +36,7 @@ def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
             rely_on_function(s, function)
     try:
         check = like(real)
-        fake = input_fakes.as_input(real)
+        fake = input_fake(real)
     except Unsupported as error:
         raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
     except Exception as error:
@@ -65,3 +65,31 @@ def refuse_inside(s: Session, value: TensorValue) -> None:
             CODE, f"a {value.cls.__name__} is used inside a branch, loop or transformed function",
             "Compute with it before or after.",
         )
+
+
+# ---------------------------------------------------------------- fakes
+
+# Of tensors from outside, with a history where those have one.
+
+
+class _History(torch.autograd.Function):
+    """Gives a fake tensor that is no leaf, so that the program may write to it."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
+        return to_fake(leaf, leaf=False)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+def input_fake(real: torch.Tensor, layout: Any = None) -> Any:
+    """The fake of a tensor from outside: a leaf if that is one. A view with a history has a leaf as well."""
+    fake: Any = to_fake(real, layout=layout)
+    if not real.requires_grad or real._is_view() or real.is_leaf:  # some views refuse to say whether they are leaves
+        return fake
+    if torch.is_inference_mode_enabled() or torch._C._are_functorch_transforms_active():
+        return fake
+    with torch.enable_grad():
+        return _History.apply(fake)
