@@ -1,4 +1,4 @@
-"""`dovetail help CODE`: the paragraph of docs/graph-breaks.md, which a wheel does not carry, from its table."""
+"""`dovetail help CODE`: its paragraph of `errors/graph-breaks.md`."""
 
 from __future__ import annotations
 
