@@ -19,7 +19,10 @@ def listed(iterable: Iterable[Any]) -> list[Any]:
 
 
 def as_tuple(iterable: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(listed(iterable))
+    out = []
+    for item in iterable:
+        out.append(item)
+    return tuple(out)
 
 
 def as_set(iterable: Iterable[Any]) -> set[Any]:
@@ -31,7 +34,10 @@ def as_set(iterable: Iterable[Any]) -> set[Any]:
 
 def summed(iterable: Iterable[Any], start: Any = 0) -> Any:
     """The items first: the sum of floats is more exact than adding one after the other."""
-    return sum(listed(iterable), start)
+    out = []
+    for item in iterable:
+        out.append(item)
+    return sum(out, start)
 
 
 def some(iterable: Iterable[Any]) -> bool:
@@ -62,20 +68,26 @@ def ordered(iterable: Iterable[Any], *, key: Any = None, reverse: Any = False) -
     return sorted(listed(iterable), key=key, reverse=reverse)
 
 
-def _extreme(choose: Callable[..., Any]) -> Callable[..., Any]:
-    """`min` or `max`."""
+def least(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
+    items, keys = [], []
+    for item in iterable:
+        items.append(item)
+        if key is not None:
+            keys.append(key(item))
+    if not keys:
+        return min(items, **default)
+    return items[min(range(len(keys)), key=keys.__getitem__)]
 
-    def extreme(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
-        items, keys = [], []
-        for item in iterable:
-            items.append(item)
-            if key is not None:
-                keys.append(key(item))
-        if not keys:
-            return choose(items, **default)
-        return items[choose(range(len(keys)), key=keys.__getitem__)]
 
-    return extreme
+def greatest(iterable: Iterable[Any], *, key: Any = None, **default: Any) -> Any:
+    items, keys = [], []
+    for item in iterable:
+        items.append(item)
+        if key is not None:
+            keys.append(key(item))
+    if not keys:
+        return max(items, **default)
+    return items[max(range(len(keys)), key=keys.__getitem__)]
 
 
 def joined(text: str, iterable: Iterable[str]) -> str:
@@ -157,7 +169,7 @@ def zipped(left: Iterator[Any], right: Iterator[Any]) -> Iterator[Any]:
 
 CONSUMERS = {
     list: listed, tuple: as_tuple, set: as_set, frozenset: as_frozenset, dict: as_dict, sum: summed, any: some,
-    all: every, sorted: ordered, min: _extreme(min), max: _extreme(max), deque: as_deque,
+    all: every, sorted: ordered, min: least, max: greatest, deque: as_deque,
 }  # fmt: skip
 #: Methods, whose receiver is the first argument.
 CONSUMING = {str.join: joined, list.extend: extended, dict.update: updated, set.update: taken_in}
