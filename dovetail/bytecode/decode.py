@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from opcode import EXTENDED_ARG, opname
 from types import CodeType
 from typing import Any, NamedTuple
@@ -300,20 +300,12 @@ def entrance(code: Code, index: int) -> tuple[list[tuple[str, int]], int]:
 
 
 def _regions(code: CodeType, index_of: dict[int, int]) -> tuple[Region, ...]:
-    """The exception table, innermost regions first.
-
-    Format: Objects/exception_handling_notes.txt in the CPython sources.
-    """
-    table = iter(code.co_exceptiontable)
+    """The exception table, innermost regions first."""
     regions = []
     offsets = sorted(index_of)
-    for first in table:
-        start = _varint(first, table) * 2
-        length = _varint(next(table), table) * 2
-        target = _varint(next(table), table) * 2
-        depth_lasti = _varint(next(table), table)
-        begin, end = _index(index_of, offsets, start), _index(index_of, offsets, start + length)
-        regions.append(Region(begin, end, index_of[target], depth_lasti >> 1, bool(depth_lasti & 1)))
+    for start, length, target, depth_lasti in exception_table(code):
+        begin, end = (_index(index_of, offsets, 2 * unit) for unit in (start, start + length))
+        regions.append(Region(begin, end, index_of[2 * target], depth_lasti >> 1, bool(depth_lasti & 1)))
     return tuple(sorted(regions, key=lambda r: r.end - r.start))
 
 
@@ -323,12 +315,18 @@ def _index(index_of: dict[int, int], offsets: list[int], offset: int) -> int:
     return found if found is not None else index_of[next(o for o in offsets if o >= offset)]
 
 
-def _varint(first: int, rest: Any) -> int:
-    value, byte = first & 63, first
-    while byte & 64:
-        byte = next(rest)
-        value = value << 6 | byte & 63
-    return value
+def exception_table(code: CodeType) -> Iterator[tuple[int, ...]]:
+    """Its entries: start, length and target in code units; the depth, shifted by a bit that says whether to push lasti.
+
+    Format: Objects/exception_handling_notes.txt in the CPython sources.
+    """
+    numbers, number = [], 0
+    for byte in code.co_exceptiontable:
+        number = number << 6 | byte & 63
+        if not byte & 64:
+            numbers.append(number)
+            number = 0
+    return zip(*[iter(numbers)] * 4)
 
 
 @remembered(5000)

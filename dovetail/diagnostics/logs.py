@@ -90,12 +90,12 @@ def parse(text: str) -> dict[str, int]:
 
 def set_from(variable: str) -> None:
     """Choose the logs of the environment's variable; items that name none are said, and the others count."""
-    items = [item.strip() for item in variable.split(",") if item.strip()]
-    if "help" in items:
-        print(listing(), file=sys.stderr)
     levels: dict[str, int] = {}
-    for item in items:
-        levels |= tolerated(functools.partial(parse, item), {}) if item != "help" else {}
+    for item in map(str.strip, variable.split(",")):
+        if item == "help":
+            print(listing(), file=sys.stderr)
+        else:
+            levels |= tolerated(functools.partial(parse, item), {})
     if levels:
         set_logs(levels)
 

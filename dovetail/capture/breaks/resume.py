@@ -20,6 +20,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from dovetail.bytecode import decode, entrance
+from dovetail.bytecode.decode import exception_table
 from dovetail.capture.breaks.call_sites import placed, under
 from dovetail.capture.breaks.messages import as_called, shown
 from dovetail.capture.polyfills.protocols import HIDDEN
@@ -113,14 +114,8 @@ def _locations(units: int) -> bytes:
 
 def _shifted(code: CodeType, units: int) -> bytes:
     """The exception table with every place `units` code units later."""
-    values, value = [], 0
-    for byte in code.co_exceptiontable:
-        value = value << 6 | byte & 63
-        if not byte & 64:
-            values.append(value)
-            value = 0
     out = bytearray()
-    for start, length, target, depth in zip(*[iter(values)] * 4):
+    for start, length, target, depth in exception_table(code):
         for k, number in enumerate((start + units, length, target + units, depth)):
             out += _varint(number, first=k == 0)
     return bytes(out)

@@ -111,10 +111,6 @@ def _decorate(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any
     return target
 
 
-def _nothing(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
-    return NONE
-
-
 def _strict_enter(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """As `ErrorOnGraphBreak.__enter__`, on the flag of this capture; the manager's own book is kept in step."""
     before = s.try_attr(args[0], "prev_error_on_graph_break")
@@ -196,7 +192,7 @@ HANDLERS: dict[Mark, Handler] = {
     Mark.DECORATE: _decorate,
     Mark.COMPTIME: _comptime,
     Mark.COMPILE: _compile,
-    Mark.NOTHING: _nothing,
+    Mark.NOTHING: lambda s, function, args, kwargs, detail: NONE,
     Mark.STRICT_ENTER: _strict_enter,
     Mark.STRICT_EXIT: _strict_exit,
 }

@@ -92,48 +92,35 @@ def _guard_again(s: Session, value: Value, obj: Any, source: Source) -> None:
         WRAPPERS[tuple](s, obj, source)
 
 
-# ---------------------------------------------------------------- constants
+# ---------------------------------------------------------------- known by value or identity
 
 
-def wrap_const(s: Session, obj: Any, source: Source | None) -> Value:
-    """A constant whose value the entry relies on."""
-    if source is not None:
-        s.guard(source, GuardKind.EQUAL, obj)
-    return Const(obj, source)
+def _relying(kind: GuardKind, make: Wrapper) -> Wrapper:
+    """The entry relies on the value or the identity of an object, if there is a path to it."""
+
+    def wrapper(s: Session, obj: Any, source: Source | None) -> Value:
+        if source is not None:
+            s.guard(source, kind, obj)
+        return make(s, obj, source)
+
+    return wrapper
 
 
-def _wrap_singleton(s: Session, obj: Any, source: Source | None) -> Value:
-    if source is not None:
-        s.guard(source, GuardKind.ID, obj)
-    return {None: NONE, True: TRUE, False: FALSE}[obj]
-
-
-def _wrap_identity_const(s: Session, obj: Any, source: Source | None) -> Value:
-    if source is not None:
-        s.guard(source, GuardKind.ID, obj)
-    return Const(obj, source)
-
-
-def _wrap_slice(s: Session, obj: Any, source: Source | None) -> Value:
-    if source is not None:
-        s.guard(source, GuardKind.EQUAL, obj)
-    return SliceValue(Const(obj.start), Const(obj.stop), Const(obj.step), source, obj)
-
-
-# ---------------------------------------------------------------- known by identity
-
-
-def _wrap_known(s: Session, obj: Any, source: Source | None) -> Value:
-    if source is not None:
-        s.guard(source, GuardKind.ID, obj)
+def _known(s: Session, obj: Any, source: Source | None) -> Value:
     kind = ClassValue if isinstance(obj, type) else PyModuleValue if inspect.ismodule(obj) else KnownValue
     return remember(s, obj, kind(obj, source))
 
 
-def _wrap_operator(s: Session, obj: Any, source: Source | None) -> Value:
-    if source is not None:
-        s.guard(source, GuardKind.ID, obj)
-    return remember(s, obj, OperatorValue(obj, source))
+def _slice(s: Session, obj: Any, source: Source | None) -> Value:
+    return SliceValue(Const(obj.start), Const(obj.stop), Const(obj.step), source, obj)
+
+
+wrap_const = _relying(GuardKind.EQUAL, lambda s, obj, source: Const(obj, source))
+_wrap_identity_const = _relying(GuardKind.ID, lambda s, obj, source: Const(obj, source))
+_wrap_singleton = _relying(GuardKind.ID, lambda s, obj, source: {None: NONE, True: TRUE, False: FALSE}[obj])
+_wrap_slice = _relying(GuardKind.EQUAL, _slice)
+_wrap_known = _relying(GuardKind.ID, _known)
+_wrap_operator = _relying(GuardKind.ID, lambda s, obj, source: remember(s, obj, OperatorValue(obj, source)))
 
 
 def _wrap_function(s: Session, obj: Any, source: Source | None) -> Value:
