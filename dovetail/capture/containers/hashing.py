@@ -11,6 +11,7 @@ from typing import Any
 
 from dovetail.capture.cpython import special_results
 from dovetail.capture.outside.distinct_objects import rely_on_identity
+from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Session, Value
 from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
@@ -54,7 +55,7 @@ def member(s: Session, value: Value) -> Any:
 
 def full_name(cls: type) -> str:
     """What CPython's messages call a class: one written in C has its module in its name."""
-    heap = cls.__flags__ & 1 << 9 or cls.__module__ == "builtins"
+    heap = cls.__flags__ & HEAP_TYPE or cls.__module__ == "builtins"
     return cls.__name__ if heap else f"{cls.__module__}.{cls.__name__}"
 
 

@@ -18,7 +18,7 @@ import torch.fx
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tables.graph_functions import impure
 from dovetail.capture.tensors.repeatable import harmless, made_inside, makers_of
-from dovetail.capture.values.base import Const, Raised, RestartCapture, Session, Value
+from dovetail.capture.values.base import Raised, RestartCapture, Session, Value, is_singleton
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
@@ -120,14 +120,10 @@ def _traced(
         region.refuse_changes(f"{cls.describe()}.backward")
     gradients = found.all(s) if isinstance(found, TupleValue) else [found]
     gradients, more = gradients[: len(inputs)], gradients[len(inputs) :]
-    wrong = [g for g in gradients if not _is_none(g) and not isinstance(g, TensorValue)]
-    if wrong or len(gradients) < len(inputs) or not all(map(_is_none, more)):
+    wrong = [g for g in gradients if not is_singleton(g, None) and not isinstance(g, TensorValue)]
+    if wrong or len(gradients) < len(inputs) or not all(is_singleton(g, None) for g in more):
         raise Unsupported("autograd-function", f"{cls.describe()}.backward gives something else than gradients")
     return gradients
-
-
-def _is_none(value: Value) -> bool:
-    return isinstance(value, Const) and value.cls is type(None)
 
 
 def _gradient(result: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,6 @@ once: users expect what follows to see the number.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from dovetail.capture.numbers.graph_numbers import InGraph
 from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.tables.operator_names import BINARY, FIELD
 from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
-from dovetail.capture.values.containers import SequenceValue, TupleValue
+from dovetail.capture.values.containers import SequenceValue, TupleValue, tensors_in
 from dovetail.capture.values.number import Precedence
 from dovetail.capture.values.tensor import TensorValue
 
@@ -84,7 +83,7 @@ def given(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Value
     """The arguments of an operation on tensors, with tensors for such numbers where it takes them."""
     of_lists = name.startswith("_foreach_")
     takes = LISTS_TAKE_TENSORS if of_lists else TAKE_TENSORS
-    beside = [t.fake for t in _tensors([*args, *kwargs.values()])]
+    beside = [t.fake for t in tensors_in((*args, *kwargs.values()))]
     if name.removeprefix("_foreach_").strip("_") not in takes or any(f.dtype not in BESIDE for f in beside):
         return args, kwargs
     if of_lists:
@@ -104,14 +103,6 @@ def _each(s: Session, lists: Value, argument: Value) -> Value:
 
 def _as_tensor(s: Session, value: Value, dtype: torch.dtype) -> Value:
     return s.torch_method("to", [value.tensor, Const(dtype)], {}) if isinstance(value, TensorNumber) else value
-
-
-def _tensors(values: Iterable[Value]) -> list[TensorValue]:
-    found = []
-    for value in values:
-        found += [value] if isinstance(value, TensorValue) else []
-        found += _tensors(value.items) if isinstance(value, SequenceValue) else []
-    return found
 
 
 def _number(s: Session, tensor: Any, positive: bool = False) -> TensorNumber:

@@ -10,6 +10,7 @@ import functools
 import pathlib
 from typing import Any
 
+from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.values.base import MISSING, NotNative, Session, Value
 from dovetail.capture.values.callables import MethodValue
 from dovetail.capture.values.containers import DictValue, SequenceValue, SliceValue
@@ -17,7 +18,6 @@ from dovetail.capture.values.objects import Lazy, ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.ir.guard import GuardKind
 
-HEAP_TYPE = 1 << 9
 UNCHANGING = (pathlib.PurePath,)  # by agreement, once made
 GUARDED = (functools.partial,)  # in all their parts, when they are met
 

@@ -55,10 +55,11 @@ def rely_on_entry(s: Session, table: dict[str, Any], module: str, name: str, fou
 
 def changeable(cls: type) -> bool:
     """May attributes of the class be replaced?"""
-    return cls.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP
+    return cls.__flags__ & (HEAP_TYPE | _IMMUTABLE) == HEAP_TYPE
 
 
-_IMMUTABLE, _HEAP = 1 << 8, 1 << 9
+_IMMUTABLE = 1 << 8
+HEAP_TYPE = 1 << 9  # of classes that are written in Python, among others
 
 #: Modules whose functions in Python call one another and native ones; the graph may have a call of one as a node.
 _INSIDE = (F.__dict__, torch.functional.__dict__)

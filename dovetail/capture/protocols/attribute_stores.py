@@ -8,8 +8,9 @@ import weakref
 import torch
 
 from dovetail.capture.outside import growing_state
+from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.protocols.attributes import FUNCTION, MODULE_TABLES, is_data_descriptor, no_attribute
-from dovetail.capture.protocols.class_lookup import HEAP_TYPE, class_set_attr
+from dovetail.capture.protocols.class_lookup import class_set_attr
 from dovetail.capture.protocols.module_attributes import pymodule_set_attr
 from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, PyModuleValue, is_renamed

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.capture.outside.definitions import rely_on_class
 from dovetail.capture.process import unguarded_facts
-from dovetail.capture.process.trusted_code import trusted_class
+from dovetail.capture.process.trusted_code import HEAP_TYPE, trusted_class
 from dovetail.capture.protocols.attributes import (
     BINDERS,
     FUNCTION,
@@ -126,7 +126,6 @@ def _super_on_class(s: Session, value: SuperValue, static: Any) -> Value:
 
 
 NATIVE_NAMES = frozenset(("__annotations__", "__slots__", "__match_args__", "__doc__", "__module__", "__qualname__"))
-HEAP_TYPE = 1 << 9
 
 
 def stand_in(s: Session, value: Value, name: str = "") -> Any:

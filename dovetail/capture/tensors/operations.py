@@ -30,7 +30,7 @@ from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_
 from dovetail.capture.tensors import autograd_engine, extremes, torch_function, wrapper_tensors
 from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
-from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue
+from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, tensors_in
 from dovetail.capture.values.number import SymbolicNumber
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
@@ -177,14 +177,8 @@ RESHAPING = NO_VARIANT | frozenset(
 
 
 def _versions(args: Args, kwargs: Kwargs) -> list[tuple[Any, int]]:
-    found = [t.fake for v in (*args, *kwargs.values()) for t in _tensors(v)]
+    found = [t.fake for t in tensors_in((*args, *kwargs.values()))]
     return [(f, f._version) for f in found if not f.is_inference()]
-
-
-def _tensors(value: Any) -> list[TensorValue]:
-    if isinstance(value, TensorValue):
-        return [value]
-    return [t for item in value.items for t in _tensors(item)] if isinstance(value, SequenceValue) else []
 
 
 def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -394,3 +394,12 @@ def native_key(key: Any) -> bool:
     if isinstance(key, Value):
         raise NotNative(key)
     return True
+
+
+def tensors_in(values: Iterable[Any]) -> list[TensorValue]:
+    """The tensors among the values, and in sequences among them."""
+    found = []
+    for value in values:
+        found += [value] if isinstance(value, TensorValue) else []
+        found += tensors_in(value.items) if isinstance(value, SequenceValue) else []
+    return found

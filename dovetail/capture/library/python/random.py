@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dovetail.capture.protocols.attributes import BINDERS
-from dovetail.capture.tables.known_callables import INLINE, KNOWN
+from dovetail.capture.tables.known_callables import INLINE, KNOWN, Handler
 from dovetail.capture.tensors.random_numbers import draw
 from dovetail.capture.values.base import Args, Kwargs, Session, Value
 from dovetail.capture.values.callables import MethodValue
-
-Handler = Callable[[Any, list[Value], dict[str, Value]], Value]
 
 
 def _method(name: str, cls: type) -> Handler:

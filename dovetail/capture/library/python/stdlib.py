@@ -21,6 +21,7 @@ from dovetail.capture.calling.classes import ALLOCATORS, allocate
 from dovetail.capture.outside.distinct_objects import rely_on_number
 from dovetail.capture.outside.surely_alive import held
 from dovetail.capture.outside.wrap import Called
+from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.state.thread_state import VariableSet
 from dovetail.capture.tables.known_callables import FOLDED, KNOWN, known
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, UNARY
@@ -296,12 +297,10 @@ def _copy_set(s: Session, value: SetValue, memo: dict[int, Value] | None) -> Val
 def _copy_object(s: Session, value: ObjectValue, memo: dict[int, Value] | None) -> Value:
     if type(value) not in (ObjectValue, ModuleValue):
         return value
-    if not value.cls.__flags__ & _HEAP_TYPE:  # a generator, for one
+    if not value.cls.__flags__ & HEAP_TYPE:  # a generator, for one
         _by_python(s, value)
     return _copy_attributes(s, value, ObjectValue(value.cls), memo)
 
-
-_HEAP_TYPE = 1 << 9  # of classes that are written in Python, among others
 
 #: What is copied once however often it is met; of modules and tensors from outside that is known anyway.
 _COPIED = (ListValue, DictValue, SetValue, ObjectValue)
