@@ -68,10 +68,6 @@ def _named(name: str) -> Any:
     return read
 
 
-def _members(s: Session, error: Any) -> Value:
-    return TupleValue(s.unpack(error.args[1]))
-
-
 NATIVE_ATTRIBUTES.update(
     {
         (StopIteration, "value"): _argument(0),
@@ -86,6 +82,6 @@ NATIVE_ATTRIBUTES.update(
         (OSError, "strerror"): _argument(1, 2),
         (OSError, "filename"): _argument(2, 3),
         (BaseExceptionGroup, "message"): _argument(0),
-        (BaseExceptionGroup, "exceptions"): _members,
+        (BaseExceptionGroup, "exceptions"): lambda s, error: TupleValue(s.unpack(error.args[1])),
     }
 )
