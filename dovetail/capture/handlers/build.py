@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dovetail.bytecode.decode import Instruction
 from dovetail.capture.containers.hashing import set_entries
+from dovetail.capture.interpreter.frame import Frame
 from dovetail.capture.interpreter.tail_calls import runs_code, used_up
 from dovetail.capture.polyfills.iteration import first, listed
 from dovetail.capture.protocols.formatting import joined
@@ -17,10 +19,6 @@ from dovetail.capture.values.containers import DictValue, ListValue, SequenceVal
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.sets import SetValue
-
-if TYPE_CHECKING:
-    from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.interpreter.frame import Frame
 
 CONVERSIONS: dict[int, Callable[..., str]] = {0: format, 1: str, 2: repr, 3: ascii}
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dovetail.capture.interpreter.frame import GeneratorValue
+from dovetail.bytecode.decode import Instruction
+from dovetail.capture.interpreter.frame import Frame, GeneratorValue
 from dovetail.capture.tables.opcode_handlers import op
 from dovetail.capture.values.base import NONE, Raised, Session, Value
 from dovetail.capture.values.iterators import IteratorValue
-
-if TYPE_CHECKING:
-    from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.interpreter.frame import Frame
 
 AWAITABLE = 0x80 | 0x100  # a coroutine, or a generator that `types.coroutine` marked
 ASYNC_GENERATOR = 0x200

@@ -6,12 +6,10 @@ An operation on several of them goes by the rules of the one that stands highest
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from dovetail.capture.values.base import Args, Session, Value
-
-if TYPE_CHECKING:
-    from dovetail.ir.dims import Dim
+from dovetail.ir.dims import Dim
 
 
 class Precedence(enum.IntEnum):

@@ -10,11 +10,12 @@ import io
 import logging
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.breaks.call_sites import LEVELS, called_at, sites
+from dovetail.capture.interpreter.frame import Frame
 from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.tables.known_callables import CALL_LATER, KNOWN, known
@@ -26,9 +27,6 @@ from dovetail.capture.values.objects import ExceptionValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Global
-
-if TYPE_CHECKING:
-    from dovetail.capture.interpreter.frame import Frame
 
 
 def require(s: Session, function: Any) -> None:
