@@ -70,7 +70,7 @@ def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[i
     return tuple(b or every if isinstance(g, Node) else b for b, g in zip(found, gradients, strict=True))
 
 
-def _exposed(nodes: list[Node], reachable: list[Any], backward: Set[Node]) -> set[Node]:
+def _exposed(nodes: list[Node], reachable: list, backward: Set[Node]) -> set[Node]:
     """Memory that the caller can write to before the backward pass and that PyTorch's own would not rely on."""
     relied = {memory_of(used) for node in nodes if node in backward for used in node.all_input_nodes}
     return {memory_of(node) for node in reachable if isinstance(node, Node)} - relied
@@ -135,7 +135,7 @@ def _forward(
         copy = made.graph.call_function(torch.ops.aten.clone.default, (made.env[node],))
         copy.meta = dict(node.meta)
         copies.append(copy)
-    values: list[Any] = [made.env[v] if isinstance(v, Node) else v for v in (*results, *choice.saved)]
+    values: list = [made.env[v] if isinstance(v, Node) else v for v in (*results, *choice.saved)]
     made.graph.output((*values, *copies, *sizes))  # type: ignore[arg-type]
     mutated = tuple((k, made.env[node]) for k, node in joint.aten.mutated)
     used = {n.name: joint.aten.constants[n.name] for n in constants}

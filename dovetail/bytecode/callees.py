@@ -39,7 +39,7 @@ def with_wrapped_calls(fn: FunctionType, wrap: Callable[[Any], Any]) -> Function
     """A copy of the function that shares its globals, defaults and cells."""
     program = Bytecode.from_code(fn.__code__)
     items = list(program)
-    out: list[Any] = []
+    out: list = []
     for k, item in enumerate(items):
         beside = items[k - 1] if NULL_BELOW and k else items[k + 1] if k + 1 < len(items) else None
         found = _for_call(item, beside, wrap) if isinstance(item, Instr) else None
@@ -51,7 +51,7 @@ def with_wrapped_calls(fn: FunctionType, wrap: Callable[[Any], Any]) -> Function
     return made
 
 
-def _for_call(instruction: Any, beside: Any, wrap: Callable[[Any], Any]) -> list[Any] | None:
+def _for_call(instruction: Any, beside: Any, wrap: Callable[[Any], Any]) -> list | None:
     """What replaces an instruction that loads a callable for a call; None for any other."""
     load = _plain_load(instruction, beside)
     if load is None:

@@ -221,7 +221,7 @@ class _Decoder:
             return
         value = self._native(unit).value
         names = (name,) if row.becomes is None else row.becomes
-        values: tuple[Any, ...] = value if row.arg is Arg.TWO_LOCALS else (value,) * len(names)
+        values: tuple = value if row.arg is Arg.TWO_LOCALS else (value,) * len(names)
         for part_name, part_value in zip(names, values):
             self._add((part_name, arg, part_value), offset, end)
 

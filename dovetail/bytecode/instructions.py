@@ -71,7 +71,8 @@ class Native(NamedTuple):
 
 
 Part = tuple[str, int, Any]  # name, argument, value of a canonical instruction
-Rewrite = Callable[[Python, Native], tuple[Part, ...]]
+Parts = tuple[Part, ...]
+Rewrite = Callable[[Python, Native], Parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,78 +112,78 @@ class Several:
     names: tuple[str, ...]
     first: int
     last: int
-    rewrite: Callable[..., tuple[Part, ...]]
+    rewrite: Callable[..., Parts]
 
 
 # ---------------------------------------------------------------- rewrites
 
 
-def _global(python: Python, unit: Native) -> tuple[Part, ...]:
+def _global(python: Python, unit: Native) -> Parts:
     load: Part = ("LOAD_GLOBAL", 0, unit.value)
     if not unit.flag:
         return (load,)
     return (_NULL, load) if python.null_below else (load, _NULL)
 
 
-def _attribute(python: Python, unit: Native) -> tuple[Part, ...]:
+def _attribute(python: Python, unit: Native) -> Parts:
     load: Part = ("LOAD_ATTR", 0, unit.value)
     return (load, *_null_beside(python)) if unit.flag or unit.name == "LOAD_METHOD" else (load,)
 
 
-def _super_attribute(python: Python, unit: Native) -> tuple[Part, ...]:
+def _super_attribute(python: Python, unit: Native) -> Parts:
     """The argument says whether `super()` was called with two arguments."""
     load: Part = ("LOAD_SUPER_ATTR", unit.flag >> 1, unit.value)
     return (load, *_null_beside(python)) if unit.flag & 1 else (load,)
 
 
-def _null_beside(python: Python) -> tuple[Part, ...]:
+def _null_beside(python: Python) -> Parts:
     """A call's NULL, where its callable has been pushed."""
     return (_NULL, _SWAP) if python.null_below else (_NULL,)
 
 
-def _compare(python: Python, unit: Native) -> tuple[Part, ...]:
+def _compare(python: Python, unit: Native) -> Parts:
     compare: Part = ("COMPARE_OP", 0, unit.value)
     return (compare, ("TO_BOOL", 0, 0)) if unit.flag else (compare,)
 
 
-def _binary(python: Python, unit: Native) -> tuple[Part, ...]:
+def _binary(python: Python, unit: Native) -> Parts:
     return (("BINARY_SUBSCR", 0, 0) if unit.value == "subscr" else ("BINARY_OP", unit.arg, unit.value),)
 
 
-def _intrinsic(python: Python, unit: Native) -> tuple[Part, ...]:
+def _intrinsic(python: Python, unit: Native) -> Parts:
     return ((unit.value or unit.name, unit.arg, unit.arg),)
 
 
-def _function(python: Python, unit: Native) -> tuple[Part, ...]:
+def _function(python: Python, unit: Native) -> Parts:
     """Before 3.13 the argument says which parts of the function lie below its code."""
     bits = [bit for bit in (8, 4, 2, 1) if unit.arg & bit]
     return (("MAKE_FUNCTION", 0, 0), *(("SET_FUNCTION_ATTRIBUTE", bit, bit) for bit in bits))
 
 
-def _unpacked_call(python: Python, unit: Native) -> tuple[Part, ...]:
+def _unpacked_call(python: Python, unit: Native) -> Parts:
     keywords = 1 if python.always_keywords else unit.arg
     return (("CALL_FUNCTION_EX", keywords, keywords),)
 
 
-def _with_spec(python: Python, unit: Native) -> tuple[Part, ...]:
+def _with_spec(python: Python, unit: Native) -> Parts:
     return (("FORMAT_VALUE", 4, 4),)
 
 
-def _leave_with(python: Python, unit: Native) -> tuple[Part, ...]:
+def _leave_with(python: Python, unit: Native) -> Parts:
     return (("WITH_EXCEPT_START", python.exit_below, python.exit_below),)
 
 
-def _last(*units: Native) -> tuple[Part, ...]:
+def _last(*units: Native) -> Parts:
     """The last of them, which the others only prepare."""
     return ((units[-1].name, units[-1].arg, units[-1].value),)
 
 
-def _call_with_names(*units: Native) -> tuple[Part, ...]:
+def _call_with_names(*units: Native) -> Parts:
     """The value is the names of the keywords."""
     return (("CALL_KW", units[-1].arg, units[0].value),)
 
 
-def _enter_with(*units: Native) -> tuple[Part, ...]:
+def _enter_with(*units: Native) -> Parts:
     """`__exit__` is followed by its NULL."""
     name = {"__exit__": "BEFORE_WITH", "__aexit__": "BEFORE_ASYNC_WITH"}[SPECIAL_METHODS[units[1].arg]]
     return ((name, 0, 0), _NULL, _SWAP)

@@ -74,7 +74,7 @@ def underlying(fn: Any) -> Any:
     return getattr(found, "__func__", found)
 
 
-def trace_call(s: Session, target: CallTarget, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Value:
+def trace_call(s: Session, target: CallTarget, args: tuple, kwargs: Mapping[str, Any]) -> Value:
     function = target.function
     if function is None or not RESERVED.isdisjoint(function.__code__.co_varnames[: _count(function)]):
         star = s.wrap(tuple(args), Arg("args"))
@@ -106,7 +106,7 @@ def _no_hooks(s: Session, module: Value) -> None:
 
 
 def _bind(
-    s: Session, target: CallTarget, function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    s: Session, target: CallTarget, function: FunctionType, args: tuple, kwargs: Mapping[str, Any]
 ) -> tuple[dict[str, Value], str]:
     """Parameters → values, and the text of the parameter list (without the bound receiver)."""
     signature = inspect.Signature.from_callable(function, follow_wrapped=False)
@@ -130,7 +130,7 @@ def gathers(function: FunctionType) -> bool:
     return not function.__code__.co_argcount
 
 
-def _receiver(s: Session, real: tuple[Any, ...], source: Arg) -> Value:
+def _receiver(s: Session, real: tuple, source: Arg) -> Value:
     """`*args` of a method: the receiver, which the caller does not pass, and what it does."""
     given = s.wrap(real[1:], source)
     assert isinstance(given, TupleValue)

@@ -58,7 +58,7 @@ class AttemptState:
     """
 
     varying: Varying
-    constants: dict[Any, Any] = field(default_factory=dict)
+    constants: dict = field(default_factory=dict)
     opaque: set[type] = field(default_factory=set)
     watch: Watch | None = None
     comptime: bool = True
@@ -69,7 +69,7 @@ class AttemptState:
 
 
 def capture(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any,
+    fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Any,
     varying: Varying = CONSTANT, watch: Watch | None = None,
 ) -> Captured:  # fmt: skip
     """Trace `fn(*args, **kwargs)` without running it; raises `Unsupported` where that is impossible.
@@ -85,7 +85,7 @@ def _varying(varying: Varying, options: Any) -> Varying:
 
 
 def capture_with_breaks(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any,
+    fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Any,
     varying: Varying = CONSTANT, watch: Watch | None = None,
 ) -> Captured:  # fmt: skip
     """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
@@ -129,7 +129,7 @@ def _break_places(error: Unsupported) -> list[int]:
 
 
 def _capture(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, state: AttemptState
+    fn: Any, args: tuple, kwargs: Mapping[str, Any], options: Any, stop: int, state: AttemptState
 ) -> Captured:
     """`stop`: the instruction to end at, 0 to go as far as possible, -1 if the graph must not break at all."""
     while True:
@@ -153,7 +153,7 @@ def _capture(
 
 
 def _attempt(
-    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Any, stop: int, state: AttemptState
+    fn: Any, args: tuple, kwargs: Mapping[str, Any], options: Any, stop: int, state: AttemptState
 ) -> Captured:
     rest = getattr(fn, "_dovetail_continuation", None)
     target = take_apart(fn)
@@ -179,7 +179,7 @@ def _attempt(
         vars(session).clear()  # its values refer to it and to the caller's objects, which must not wait for the gc
 
 
-def _traced(s: Session, target: CallTarget, rest: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Captured:
+def _traced(s: Session, target: CallTarget, rest: Any, args: tuple, kwargs: Mapping[str, Any]) -> Captured:
     function = target.function or underlying(target.root)
     try:
         result = trace_continuation(s, rest, args) if rest is not None else trace_call(s, target, args, kwargs)

@@ -64,7 +64,7 @@ def computed(leaf: torch.Tensor) -> torch.Tensor:
     return with_history(leaf.detach(), leaf)
 
 
-def metadata(value: torch.Tensor) -> tuple[Any, ...]:
+def metadata(value: torch.Tensor) -> tuple:
     """The arguments of `tensor` for one like it."""
     shape = tuple(value.shape), tuple(value.stride()), value.dtype, str(value.device)
     return *shape, value.requires_grad, isinstance(value, torch.nn.Parameter), not value.is_leaf
@@ -141,7 +141,7 @@ def _fill_cell(cell: CellType, contents: tuple[Any]) -> None:
     cell.cell_contents = contents[0]
 
 
-def _function(value: FunctionType) -> tuple[Any, ...]:
+def _function(value: FunctionType) -> tuple:
     module = value.__module__ or "__main__"
     space = {name: value.__globals__[name] for name in _globals(value.__code__) if name in value.__globals__}
     state = (space, value.__defaults__, value.__kwdefaults__, value.__dict__, value.__qualname__)
@@ -161,13 +161,13 @@ def _make_function(code: CodeType, name: str, module: str, closure: Any) -> Func
     return FunctionType(code, space, name, None, closure)
 
 
-def _fill_function(function: FunctionType, state: tuple[Any, ...]) -> None:
+def _fill_function(function: FunctionType, state: tuple) -> None:
     space, function.__defaults__, function.__kwdefaults__, attributes, function.__qualname__ = state
     function.__globals__.update(space)
     function.__dict__.update(attributes)
 
 
-def _class(value: type) -> tuple[Any, ...]:
+def _class(value: type) -> tuple:
     slots = value.__dict__.get("__slots__", ())
     left = LEFT_OUT | set((slots,) if isinstance(slots, str) else slots)
     first = {name: value.__dict__[name] for name in ("__module__", "__slots__") if name in value.__dict__}

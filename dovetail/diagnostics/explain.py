@@ -43,7 +43,7 @@ class ExplainOutput:
 
     graphs: tuple[torch.fx.GraphModule, ...]
     break_reasons: tuple[BreakReason, ...]
-    out_guards: tuple[Any, ...]
+    out_guards: tuple
     records: tuple[CompileRecord, ...] = field(repr=False)
     sizes: tuple[str, ...] = ()
 
@@ -56,7 +56,7 @@ class ExplainOutput:
         return len(self.break_reasons)
 
     @property
-    def ops_per_graph(self) -> list[list[Any]]:
+    def ops_per_graph(self) -> list[list]:
         return [operators(graph) for graph in self.graphs]
 
     @property
@@ -160,7 +160,7 @@ def _indented(lines: Iterable[str], by: int) -> list[str]:
     return [" " * by + line for line in lines]
 
 
-def operators(graph: torch.fx.GraphModule) -> list[Any]:
+def operators(graph: torch.fx.GraphModule) -> list:
     """The functions that the graph calls. Methods of tensors are not counted, as in PyTorch's documents."""
     return [n.target for n in graph.graph.nodes if n.op == "call_function"]
 

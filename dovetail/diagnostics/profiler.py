@@ -21,7 +21,7 @@ class CompileProfiler:
     def __init__(self) -> None:
         self.records: list[CompileRecord] = []
 
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list) -> Any:
         return gm.forward
 
     def __enter__(self) -> CompileProfiler:

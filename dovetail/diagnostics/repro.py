@@ -28,7 +28,7 @@ from dovetail.ir.graphtext import code_text
 from dovetail.ir.literals import error_in_words, has_literal, literal
 from dovetail.options import USER_OPTIONS, Options
 
-Call = tuple[Any, tuple[Any, ...], Mapping[str, Any]]  # a function and its arguments
+Call = tuple[Any, tuple, Mapping[str, Any]]  # a function and its arguments
 
 
 def report(

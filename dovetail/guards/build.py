@@ -48,7 +48,7 @@ class Entry:
     call: Callable[..., Any]
     function_text: str
     captured: Captured
-    failures: Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]
+    failures: Callable[[tuple, Mapping[str, Any]], list[Failure]]
     below: Anchored | None = None
     needs: tuple[weakref.ref[Any], ...] = ()  # objects without which the entry can never be used again
     once: bool = False  # is its graph not compiled, since it is made for one call?
@@ -108,7 +108,7 @@ def for_one_call(entry: Entry) -> Entry:
     return replace(entry, call=call)
 
 
-def inputs_shown(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def inputs_shown(captured: Captured, fn: Any, args: tuple, kwargs: Mapping[str, Any]) -> list:
     """The graph's inputs in this call, as a user's backend sees them.
 
     Where a size is symbolic there are fakes: what is asked of its value is relied on. A number that varies is symbolic
@@ -118,14 +118,14 @@ def inputs_shown(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Map
     return [_shown(given.fake, value) for given, value in zip(captured.inputs, found, strict=True)]
 
 
-def real_inputs(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def real_inputs(captured: Captured, fn: Any, args: tuple, kwargs: Mapping[str, Any]) -> list:
     """The values of the graph's inputs in this call, in order, loaded the way the residual program loads them."""
     return load(captured, fn, [given.source for given in captured.inputs], args, kwargs)
 
 
 def load(
-    captured: Captured, fn: Any, sources: Sequence[Source], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[Any]:
+    captured: Captured, fn: Any, sources: Sequence[Source], args: tuple, kwargs: Mapping[str, Any]
+) -> list:
     """What the sources lead to in this call."""
     values = ", ".join(source.expr() for source in sources)
     namespace = _namespace(captured, fn, None)
@@ -133,7 +133,7 @@ def load(
 
 
 def failing(
-    captured: Captured, fn: Any, looked_at: Sequence[Guard], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    captured: Captured, fn: Any, looked_at: Sequence[Guard], args: tuple, kwargs: Mapping[str, Any]
 ) -> list[Failure]:
     """Which of these guards, and of those about sizes, fail in this call."""
     facts = with_size_guards(replace(captured, guards=())).guards
@@ -141,7 +141,7 @@ def failing(
     return failures([*looked_at, *facts], residual, namespace, args, kwargs)
 
 
-def parameters(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def parameters(captured: Captured, fn: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The callable's parameters in this call, by name."""
     residual, namespace = take_apart(captured.residual), _namespace(captured, fn, None)
     found: dict[str, Any] = residual.function(["return locals()"], "parameters", namespace)[0](*args, **kwargs)
@@ -149,7 +149,7 @@ def parameters(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mappi
 
 
 def run_residual(
-    captured: Captured, fn: Any, results: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    captured: Captured, fn: Any, results: Sequence[Any], args: tuple, kwargs: Mapping[str, Any]
 ) -> Any:
     """What the residual program returns for these arguments where its graph gives `results`. It does what it changes,
     but does not compute what only the graph takes."""
@@ -249,8 +249,8 @@ def _on_argument(source: Source | None) -> bool:
 def _failure_finder(
     guards: list[Guard], below: Anchored | None, residual: ResidualText, namespace: dict[str, Any],
     taken: state.Snapshot,
-) -> Callable[[tuple[Any, ...], Mapping[str, Any]], list[Failure]]:
-    def find(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Failure]:
+) -> Callable[[tuple, Mapping[str, Any]], list[Failure]]:
+    def find(args: tuple, kwargs: Mapping[str, Any]) -> list[Failure]:
         hold = set(map(id, below.guards)) if below is not None and below.holds() else ()
         looked_at = (guard for guard in guards if id(guard) not in hold)
         found = failures(looked_at, residual, namespace, args, kwargs) + state_failures(taken)

@@ -258,7 +258,7 @@ def python_check(facts: BulkFacts) -> Callable[[], bool]:
     return check
 
 
-def _listed(tables: dict[int, tuple[Any, set[Any]]]) -> tuple[list[Any], list[Any]]:
+def _listed(tables: dict[int, tuple[Any, set[Any]]]) -> tuple[list, list]:
     """Each table once for each of its keys, and the keys."""
     pairs = [(table, key) for table, keys in tables.values() for key in keys]
     return [table for table, _ in pairs], [key for _, key in pairs]
@@ -289,7 +289,7 @@ def watch(
     return native.MemoryWatch([*tables.values(), *groups], layout), rest
 
 
-def _root_groups(facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout) -> list[Any]:
+def _root_groups(facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout) -> list:
     groups = []
     for root in facts.roots:
         ref, _, own = root
@@ -326,7 +326,7 @@ def _watch_containers(facts: BulkFacts, rest: BulkFacts, tables: dict[int, Any])
 
 def _tensor_groups(
     facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
-) -> list[Any]:
+) -> list:
     groups = []
     for key, (tensor, guards) in facts.tensors.items():
         if native.fits(tensor):
@@ -339,7 +339,7 @@ def _tensor_groups(
     return groups
 
 
-def _same_keys(keys: tuple[Any, ...], table: Any) -> bool:
+def _same_keys(keys: tuple, table: Any) -> bool:
     return tuple(table) == keys
 
 
@@ -364,7 +364,7 @@ class Anchored:
         self.bound = bound
         self.namespace = namespace
         self.wanted, self.kept_apart = wanted, apart
-        self.loaded: tuple[Any, ...] = ()  # what the wanted sources lead to
+        self.loaded: tuple = ()  # what the wanted sources lead to
         self.groups: list[frozenset[int]] = []  # the identities of the objects that others are kept apart from
         self.modules = [
             (k, type(m), "forward" in instance_dict(m)) for k, m in enumerate(bound) if isinstance(m, torch.nn.Module)

@@ -38,7 +38,7 @@ def failures(
     guards: Iterable[Guard],
     residual: ResidualText,
     namespace: Mapping[str, Any],
-    args: tuple[Any, ...],
+    args: tuple,
     kwargs: Mapping[str, Any],
 ) -> list[Failure]:
     """The guards that fail for this call, in their own order.

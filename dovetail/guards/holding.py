@@ -31,7 +31,7 @@ class Weak(weakref.ref[Any]):
 class Held:
     """`K`: the objects behind Bound sources. Reading a dead one raises ReferenceError, as a guard a miss."""
 
-    def __init__(self, objects: tuple[Any, ...], weak: dict[int, Weak]) -> None:
+    def __init__(self, objects: tuple, weak: dict[int, Weak]) -> None:
         self._objects = tuple(weak.get(id(obj), obj) for obj in objects)
         self.weak = tuple(weak.values())
 

@@ -65,7 +65,7 @@ class FunctionGroup:
         return all(now is then for now, then in zip(_parts(self.function), self.parts, strict=True))
 
 
-def _parts(function: Any) -> tuple[Any, ...]:
+def _parts(function: Any) -> tuple:
     return function.__code__, function.__defaults__, function.__kwdefaults__
 
 
@@ -150,7 +150,7 @@ def watchable(container: Any) -> bool:
 class MemoryWatch:
     """All groups behind one comparison."""
 
-    def __init__(self, groups: list[Any], layout: ObjectLayout) -> None:
+    def __init__(self, groups: list, layout: ObjectLayout) -> None:
         self.groups, self.layout = groups, layout
         self.first: list[int] = []
         runs: list[Run] = []

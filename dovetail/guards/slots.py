@@ -45,7 +45,7 @@ class Slot:
 class Resolver:
     """Values and slots of sources under `bound`, each computed once."""
 
-    def __init__(self, bound: tuple[Any, ...] | Held) -> None:
+    def __init__(self, bound: tuple | Held) -> None:
         self.bound = bound
         self.slots: dict[tuple[int, Any], Slot] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects whose own dictionaries were read

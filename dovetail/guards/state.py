@@ -25,7 +25,7 @@ def _any_autocast() -> bool:
     return any(torch.is_autocast_enabled(d) for d in AUTOCAST_DEVICES)
 
 
-def _function_modes() -> tuple[Any, ...]:
+def _function_modes() -> tuple:
     """The active torch function modes, outermost first; each `with torch.device(...)` makes another one."""
     modes = [_C._get_function_stack_at(k) for k in range(_C._len_torch_function_stack())]
     return tuple(str(m.device) if type(m) is DeviceContext else id(m) for m in modes)

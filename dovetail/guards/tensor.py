@@ -44,7 +44,7 @@ def conditions(v: str, facts: TensorFacts, constant: Constant, named: Named, loa
 
 def _shape(v: str, facts: TensorFacts, named: Named, load: Load) -> list[str]:
     """The whole at once, or the rank and each known member where some are unknown."""
-    sizes: list[Any] = [n if n is None else str(n) if isinstance(n, int) else load(n) for n in facts.sizes]
+    sizes: list = [n if n is None else str(n) if isinstance(n, int) else load(n) for n in facts.sizes]
     if None not in sizes:
         return [f"{v}.shape == ({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"]
     if not any(sizes):

@@ -17,7 +17,7 @@ from dovetail.errors import Location
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "exception": 40, "critical": 50, "log": 0}
 #: What looks at the frame of its caller, and of those around it, for names and lines alone.
-LOOKING: tuple[Any, ...] = (
+LOOKING: tuple = (
     warnings.warn, *(getattr(owner, name) for owner in (logging, logging.Logger) for name in LEVELS),
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ AWAITED = "_awaited"  # what the frame inside returns
 
 
 def point(
-    rebuilder: Rebuilder, frame: Frame, index: int, values: list[Any], pushed: list[str]
+    rebuilder: Rebuilder, frame: Frame, index: int, values: list, pushed: list[str]
 ) -> tuple[Point, list[str]]:
     """The frame as it goes on at `index`, `pushed` above the stack `values`; and texts for its arguments."""
     wanted = live(frame.code, index)
@@ -76,7 +76,7 @@ def started(rebuilder: Rebuilder, frame: Frame) -> tuple[Point, list[str]]:
 
 
 def chain(
-    rebuilder: Rebuilder, frames: list[Any], index: int, stack: list[Any], pushed: list[str]
+    rebuilder: Rebuilder, frames: list, index: int, stack: list, pushed: list[str]
 ) -> tuple[Continuation, list[str]]:
     """Frames that wait for one another, outermost first; the innermost goes on at `index`."""
     points, arguments = [], []

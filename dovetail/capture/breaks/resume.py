@@ -150,7 +150,7 @@ class Waiting:
     scope: dict[str, Any]
     count: int
 
-    def run(self, values: tuple[Any, ...], returned: tuple[Any, ...]) -> Any:
+    def run(self, values: tuple, returned: tuple) -> Any:
         """Run the rest of the frame in plain Python."""
         point, code = self.point, assembled(self.point)
         names = dict(zip((*point.locals, *point.cells), values))
@@ -163,7 +163,7 @@ class Waiting:
         function = FunctionType(code, self.scope, code.co_name, None, closure or None)
         return function(*arguments)
 
-    def handle(self, values: tuple[Any, ...], error: BaseException) -> Any:
+    def handle(self, values: tuple, error: BaseException) -> Any:
         """Deliver an exception that the awaited call raised."""
         point, code = self.point, decode(self.point.code)
         region = code.region(point.at)
@@ -175,7 +175,7 @@ class Waiting:
         handler = replace(point, index=region.target, stack=(*kept.stack, *(VALUE for _ in lasti), VALUE))
         return Waiting(handler, self.scope, 0).run(values[: fixed + kept.given], (*lasti, error))
 
-    def handled(self, values: tuple[Any, ...]) -> BaseException | None:
+    def handled(self, values: tuple) -> BaseException | None:
         """The exception that the frame is handling."""
         kinds = [kind for kind in self.point.stack if kind != EMPTY]
         first = len(self.point.locals) + len(self.point.cells)
@@ -190,12 +190,12 @@ class Waiting:
         return (place,)
 
 
-def finish(frames: list[tuple[Waiting, tuple[Any, ...]]], outside: BaseException | None = None) -> Any:
+def finish(frames: list[tuple[Waiting, tuple]], outside: BaseException | None = None) -> Any:
     """Run the frames from the innermost outwards, handing on what each returns or raises.
 
     `outside` is an exception that is being handled around them.
     """
-    returned: tuple[Any, ...] = ()
+    returned: tuple = ()
     error: BaseException | None = None
     while frames:
         frame, given = frames.pop()
@@ -219,7 +219,7 @@ def _counts(continuation: Continuation) -> tuple[Waiting, ...]:
     )
 
 
-def waiting_frames(continuation: Continuation, values: tuple[Any, ...]) -> list[tuple[Waiting, tuple[Any, ...]]]:
+def waiting_frames(continuation: Continuation, values: tuple) -> list[tuple[Waiting, tuple]]:
     """Each frame, outermost first, with its share of the continuation's arguments."""
     position, found = 0, []
     for frame in _counts(continuation):
@@ -228,7 +228,7 @@ def waiting_frames(continuation: Continuation, values: tuple[Any, ...]) -> list[
     return found
 
 
-def native_generator(point: Point, scope: dict[str, Any], values: tuple[Any, ...]) -> Any:
+def native_generator(point: Point, scope: dict[str, Any], values: tuple) -> Any:
     """The generator of a function that has been called but has not started."""
     code = point.code
     plain = code.replace(

@@ -43,7 +43,7 @@ class Step:
     successors: list[Successor]
 
 
-Maker = Callable[[Any, Any, list[Any], Any], Step]
+Maker = Callable[[Any, Any, list, Any], Step]
 STEPS: dict[str, Maker] = {}
 
 
@@ -60,7 +60,7 @@ def plain(frame: Frame, text: str, pushed: list[str] | None = None) -> Step:
     return Step([f"{RESULT} = {text}"], [Successor(None, frame.at + 1, [RESULT] if pushed is None else pushed)])
 
 
-def take(stack: list[Any], count: int) -> list[Any]:
+def take(stack: list, count: int) -> list:
     values = stack[len(stack) - count :]
     del stack[len(stack) - count :]
     return values
@@ -74,7 +74,7 @@ def texts(rebuilder: Rebuilder, values: list[Value]) -> list[str]:
 
 
 @step("CALL", "CALL_KW")
-def _call(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _call(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     names = i.value if i.name == "CALL_KW" else ()
     args = take(stack, i.arg)
     function, args[:0] = called(stack)
@@ -89,7 +89,7 @@ def _call(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) 
 
 
 @step("CALL_FUNCTION_EX")
-def _call_ex(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _call_ex(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     keywords = stack.pop() if i.arg & 1 else NULL
     args = stack.pop()
     function, _ = called(stack)
@@ -142,14 +142,14 @@ def _needs_no_frame(frame: Frame, function: Any) -> None:
 
 
 @step("LOAD_ATTR")
-def _load_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _load_attr(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     return plain(frame, f"{rebuilder.known(getattr)}({rebuilder.expr(stack.pop())}, {i.value!r})")
 
 
 def _apply(function: Any, count: int) -> Maker:
     """`function(*operands)`, operands in stack order, the result pushed."""
 
-    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+    def make(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
         operands = texts(rebuilder, take(stack, count))
         return plain(frame, f"{rebuilder.known(function)}({', '.join(operands)})")
 
@@ -159,7 +159,7 @@ def _apply(function: Any, count: int) -> Maker:
 def _effect(function: Any, order: tuple[int, ...]) -> Maker:
     """Call for the effect; `order` says which operand, in stack order, is which argument."""
 
-    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+    def make(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
         operands = texts(rebuilder, take(stack, len(order)))
         return plain(frame, f"{rebuilder.known(function)}({', '.join(operands[k] for k in order)})", [])
 
@@ -169,7 +169,7 @@ def _effect(function: Any, order: tuple[int, ...]) -> Maker:
 def _text(count: int | None, write: Callable[..., str]) -> Maker:
     """`write` makes the text of the instruction and of its operands, in stack order; None: as many as it says."""
 
-    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+    def make(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
         return plain(frame, write(i, *texts(rebuilder, take(stack, i.arg if count is None else count))))
 
     return make
@@ -197,7 +197,7 @@ STEPS["BUILD_SET"] = _text(None, lambda i, *items: f"{{{', '.join(items) or '*()
 
 
 @step("STORE_ATTR", "DELETE_ATTR")
-def _store_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _store_attr(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     target = rebuilder.expr(stack.pop())
     if i.name == "DELETE_ATTR":
         return plain(frame, f"{rebuilder.known(delattr)}({target}, {i.value!r})", [])
@@ -205,7 +205,7 @@ def _store_attr(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebui
 
 
 @step("UNPACK_SEQUENCE", "UNPACK_EX")
-def _unpack(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _unpack(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     starred, more = (i.arg & 255, i.arg >> 8) if i.name == "UNPACK_EX" else (i.arg, -1)
     names = [f"_r{k}" for k in range(starred + 1 + more)]
     targets = [f"*{name}" if k == starred else name for k, name in enumerate(names)]
@@ -217,7 +217,7 @@ CONVERSIONS: dict[int, Any] = {1: str, 2: repr, 3: ascii}
 
 
 @step("FORMAT_VALUE")
-def _format(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _format(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     spec = rebuilder.expr(stack.pop()) if i.arg & 4 else "''"
     text, conversion = rebuilder.expr(stack.pop()), CONVERSIONS.get(i.arg & 3)
     if conversion is not None:
@@ -239,7 +239,7 @@ def special(obj: Any, name: str) -> Any:
 
 
 @step("BEFORE_WITH")
-def _before_with(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _before_with(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     look_up = rebuilder.known(special)
     lines = [
         f"_m = {rebuilder.expr(stack.pop())}", f"_enter = {look_up}(_m, '__enter__')",
@@ -249,13 +249,13 @@ def _before_with(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebu
 
 
 @step("WITH_EXCEPT_START")
-def _with_except_start(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _with_except_start(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     error, leave = rebuilder.expr(stack[-1]), rebuilder.expr(stack[-i.arg])
     return plain(frame, f"{leave}(type({error}), {error}, {error}.__traceback__)")
 
 
 @step("RAISE_VARARGS")
-def _raise(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _raise(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     operands = texts(rebuilder, take(stack, i.arg))
     return Step([" from ".join(["raise " + "".join(operands[:1]), *operands[1:]])], [])
 
@@ -263,7 +263,7 @@ def _raise(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder)
 def _in_place(text: str) -> Maker:
     """`text` with the container below and the value on top."""
 
-    def make(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+    def make(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
         value = rebuilder.expr(stack.pop())
         return plain(frame, text.format(rebuilder.expr(stack[-i.arg]), value), [])
 
@@ -276,13 +276,13 @@ STEPS["SET_ADD"] = _in_place("{}.add({})")
 
 
 @step("STORE_SLICE")
-def _store_slice(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _store_slice(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     value, container, start, stop = texts(rebuilder, take(stack, 4))
     return plain(frame, f"{rebuilder.known(operator.setitem)}({container}, slice({start}, {stop}), {value})", [])
 
 
 @step("BUILD_MAP")
-def _build_map(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _build_map(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     flat = texts(rebuilder, take(stack, 2 * i.arg))
     return plain(frame, f"{{{', '.join(map('{}: {}'.format, flat[::2], flat[1::2]))}}}")
 
@@ -291,7 +291,7 @@ def _build_map(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuil
 
 
 @step("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
-def _branch(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _branch(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     text = f"{rebuilder.known(bool)}({rebuilder.expr(stack.pop())})"
     jump, fall = i.target, frame.at + 1
     yes, no = (jump, fall) if i.name.endswith("TRUE") else (fall, jump)
@@ -299,7 +299,7 @@ def _branch(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder
 
 
 @step("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
-def _branch_or_pop(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _branch_or_pop(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     value = rebuilder.expr(stack.pop())
     condition = RESULT if "TRUE" in i.name else f"not {RESULT}"
     lines = [f"{RESULT} = {rebuilder.known(bool)}({value})"]
@@ -307,7 +307,7 @@ def _branch_or_pop(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Re
 
 
 @step("FOR_ITER")
-def _for_iter(frame: Frame, i: Instruction, stack: list[Any], rebuilder: Rebuilder) -> Step:
+def _for_iter(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> Step:
     rebuilder.names["_END"] = ABSENT
     iterator = rebuilder.expr(stack.pop())
     line = f"{RESULT} = {rebuilder.known(next)}({iterator}, _END)"

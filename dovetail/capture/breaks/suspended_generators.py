@@ -34,7 +34,7 @@ class GeneratorState:
 
     def __init__(self) -> None:
         self.paused: Paused | None = None
-        self.values: tuple[Any, ...] = ()
+        self.values: tuple = ()
         self.ended = False
 
 
@@ -63,7 +63,7 @@ def fresh(kind: type) -> Any:
     return made
 
 
-def set_state(generator: Any, paused: Paused | None, values: tuple[Any, ...]) -> None:
+def set_state(generator: Any, paused: Paused | None, values: tuple) -> None:
     """Let the generator stand elsewhere; None: it has ended."""
     state = _STATES[generator]
     state.paused, state.values, state.ended = paused, values, paused is None
@@ -129,21 +129,21 @@ class _Forward:
         self.inner.close()
 
 
-def _new(paused: Paused, values: tuple[Any, ...]) -> Any:
+def _new(paused: Paused, values: tuple) -> Any:
     return native_generator(paused.rest.points[0], paused.rest.scopes[0], values)
 
 
-def _waiting(paused: Paused, values: tuple[Any, ...]) -> Any:
+def _waiting(paused: Paused, values: tuple) -> Any:
     """Primed: it waits at a yield of the prologue, whose value goes where the user's yield was."""
     made = Waiting(paused.rest.points[0], paused.rest.scopes[0], len(values)).run(values, ())
     made.send(None)
     return made
 
 
-def _inside(paused: Paused, values: tuple[Any, ...]) -> Any:
+def _inside(paused: Paused, values: tuple) -> Any:
     """What the generator waits for is run first."""
     (own, given), *inner = waiting_frames(paused.rest, values)
-    result: tuple[Any, ...] = ()
+    result: tuple = ()
     if inner:
         try:
             result = (finish(inner, own.handled(given)),)

@@ -34,7 +34,7 @@ class StateOf(Source):
 NUMBERS_AND_TEXTS = (int, float, complex, str, bytes)
 
 
-def trace_continuation(s: Session, rest: Continuation, args: tuple[Any, ...]) -> Value:
+def trace_continuation(s: Session, rest: Continuation, args: tuple) -> Value:
     """The result of the outermost frame; `args` are the continuation's real arguments."""
     names = rest.parameters()
     s.residual.header = ", ".join(names)

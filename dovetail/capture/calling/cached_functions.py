@@ -81,7 +81,7 @@ class CachedResults:
         raise Unsupported("cache-state", "the code changes what a cached function gave", break_candidates=places)
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: Any) -> list:
     if isinstance(value, SequenceValue):
         return list(value.items) if value.span is None else []
     if isinstance(value, DictValue):

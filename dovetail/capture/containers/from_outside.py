@@ -38,7 +38,7 @@ def _wrap_tuple(s: Session, obj: Any, source: Source | None) -> Value:
     return value
 
 
-def _read_tuple(s: Session, obj: Any, source: Source) -> list[Any]:
+def _read_tuple(s: Session, obj: Any, source: Source) -> list:
     """Something depends on what it holds."""
     if plain(obj) and not varies_inside(s, obj, source):
         s.guard(source, GuardKind.EQUAL, obj)
@@ -80,7 +80,7 @@ def _wrap_list(s: Session, obj: Any, source: Source | None) -> Value:
     return remember(s, obj, value)
 
 
-def _read_list(s: Session, obj: Any, source: Source) -> list[Any]:
+def _read_list(s: Session, obj: Any, source: Source) -> list:
     """Something depends on what it holds."""
     kind = deque if isinstance(obj, deque) else list
     if kind is deque:
@@ -121,7 +121,7 @@ def _read_dict(s: Session, obj: Any, source: Source) -> dict[Any, tuple[Value, A
     return entries
 
 
-def _keys(obj: Any) -> tuple[Any, ...]:
+def _keys(obj: Any) -> tuple:
     return tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
 
 
@@ -222,7 +222,7 @@ def look_up(s: Session, obj: Any, source: Source, key: Any) -> tuple[Value, Any]
     return (key, Lazy(obj[key.origin], Keyed(source, key.source))) if present else None
 
 
-def read_keyed(s: Session, obj: Any, keys: tuple[Any, ...], source: Source) -> dict[Any, tuple[Value, Any]]:
+def read_keyed(s: Session, obj: Any, keys: tuple, source: Source) -> dict[Any, tuple[Value, Any]]:
     """The whole dictionary."""
     s.guard(source, GuardKind.LENGTH, len(keys))
     entries: dict[Any, tuple[Value, Any]] = {}

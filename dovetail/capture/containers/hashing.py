@@ -129,5 +129,5 @@ class _Listed(dict[Any, Value]):
     """Entries that a set takes one by one; a dictionary's make it grow at once."""
 
     @property
-    def order(self) -> list[Any]:
+    def order(self) -> list:
         return list(self)

@@ -53,7 +53,7 @@ class Splices:
         place = input_numbers.computed(self.s, f"(len({{}}) - {-key})", [span], len(span.real) + key)
         return self.at(place)[0]
 
-    def apply(self, items: list[Any]) -> None:
+    def apply(self, items: list) -> None:
         """Do it to all that the list held."""
         for place, removed, new in self.made:
             items[place.value : place.value + removed] = new

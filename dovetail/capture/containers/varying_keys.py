@@ -101,7 +101,7 @@ def _in_tail(s: Session, value: SequenceValue, index: Value) -> int | None:
     return int(place)
 
 
-def items(s: Session, value: SequenceValue, index: SliceValue) -> list[Any] | None:
+def items(s: Session, value: SequenceValue, index: SliceValue) -> list | None:
     """What is in `value[index]`; None where only the numbers will do. The entry relies on how many there are."""
     chosen = _chosen(s, value, index)
     if chosen is None or value.span.stores is not None:  # type: ignore[union-attr]
@@ -115,10 +115,10 @@ def items(s: Session, value: SequenceValue, index: SliceValue) -> list[Any] | No
     return [Lazy(span.real[at], ComputedItem(span.source, place.source)) for at, place in zip(found, places)]  # type: ignore[union-attr, arg-type]
 
 
-def _chosen(s: Session, value: SequenceValue, index: SliceValue) -> tuple[range, str, list[Any]] | None:
+def _chosen(s: Session, value: SequenceValue, index: SliceValue) -> tuple[range, str, list] | None:
     """Which places a slice of a list is about, as they are in this call and as text with operands."""
     span: Any = value.span if value.divisible and value.real is not MISSING else None
-    bounds: list[Any] = [index.start, index.stop]
+    bounds: list = [index.start, index.stop]
     if span is None or span.taken or value.head or value.tail:
         return None
     numbers = all(isinstance(b, Const) and b.cls in (int, type(None)) for b in bounds)

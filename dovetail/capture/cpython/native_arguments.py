@@ -114,7 +114,7 @@ def _parameters(real: Any) -> list[inspect.Parameter] | None:
 
 def _refusal(real: Any, count: int, names: tuple[str, ...]) -> TypeError | None:
     """What the callable says of so many arguments with these names; None where it would take them."""
-    given: list[Any] = [Hollow() for _ in range(count)]
+    given: list = [Hollow() for _ in range(count)]
     owner = getattr(real, "__objclass__", None)
     if owner is not None and count:
         try:
@@ -130,7 +130,7 @@ def _refusal(real: Any, count: int, names: tuple[str, ...]) -> TypeError | None:
     return None
 
 
-def _refuse(s: Session, real: Any, given: tuple[Any, ...], names: tuple[str, ...]) -> None:
+def _refuse(s: Session, real: Any, given: tuple, names: tuple[str, ...]) -> None:
     try:
         real(*given, **{name: Hollow() for name in names})
     except TypeError as error:

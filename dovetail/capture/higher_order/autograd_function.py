@@ -117,7 +117,7 @@ def _tracked(s: Session, cls: Value, inputs: Args) -> Value:
     return _node(s, cls, parts, native, region.impure, found)
 
 
-def _fakes(values: list[Value]) -> list[Any]:
+def _fakes(values: list[Value]) -> list:
     return [v.fake for v in values if isinstance(v, TensorValue)]
 
 

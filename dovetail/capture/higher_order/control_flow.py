@@ -42,7 +42,7 @@ class Body:
         self.graph, self.lifted = self.region.finish(self.output)
 
     @property
-    def leaves(self) -> list[Any]:
+    def leaves(self) -> list:
         return [_fake(n) for n in self.output]
 
     def lay_out(self, s: Session, positions: list[int] | None = None) -> None:
@@ -57,7 +57,7 @@ def _fake(leaf: Any) -> Any:
     return leaf.meta["fake"] if isinstance(leaf, torch.fx.Node) else leaf
 
 
-def _private(s: Session, leaf: Any, region: Region, leaves: list[Any]) -> Any:
+def _private(s: Session, leaf: Any, region: Region, leaves: list) -> Any:
     """A result that is a parameter, a view, or returned twice is returned as a copy."""
     if not isinstance(leaf, torch.fx.Node):
         return leaf
@@ -74,7 +74,7 @@ def _copy(s: Session, node: torch.fx.Node, **layout: Any) -> torch.fx.Node:
     return made
 
 
-def _node(s: Session, target: Any, args: tuple[Any, ...], flat: list[Any], spec: Any, *bodies: Body) -> Value:
+def _node(s: Session, target: Any, args: tuple, flat: list, spec: Any, *bodies: Body) -> Value:
     """A node that gives a list of results, and the value that has them in their places."""
     node = s.graph.create_node("call_function", target, args)
     node.meta.update(stack=s.stack(), mutates=any(b.region.impure for b in bodies))
@@ -92,7 +92,7 @@ def _shown(leaf: Any) -> str:
     return f"a tensor of {leaf.dtype} {list(leaf.shape)} on {leaf.device}"
 
 
-def _differ(s: Session, code: str, first: str, one: list[Any], second: str, other: list[Any]) -> None:
+def _differ(s: Session, code: str, first: str, one: list, second: str, other: list) -> None:
     """Refuse results that do not have the same structure and metadata."""
     if len(one) != len(other):
         s.unsupported(code, f"{first} gives {len(one)} values and {second} {len(other)}", "Return as many from both.")
@@ -138,7 +138,7 @@ def _needs_grad(leaf: Any) -> bool:
 # ---------------------------------------------------------------- loops
 
 
-def _fresh(s: Session, region: Region, leaves: list[Any], what: str, rows: int = 0) -> list[TensorValue]:
+def _fresh(s: Session, region: Region, leaves: list, what: str, rows: int = 0) -> list[TensorValue]:
     """Parameters with the metadata of tensors, or of their rows: row-major, whatever those are."""
     out: list[TensorValue] = []
     for value in leaves:
@@ -156,12 +156,12 @@ def _fresh(s: Session, region: Region, leaves: list[Any], what: str, rows: int =
     return out
 
 
-def _live(s: Session) -> list[Any]:
+def _live(s: Session) -> list:
     return [(n.meta["fake"], n) for n in s.root.nodes if isinstance(n.meta.get("fake"), torch.Tensor)]
 
 
-def _row_major(shape: Any) -> tuple[Any, ...]:
-    strides: list[Any] = []
+def _row_major(shape: Any) -> tuple:
+    strides: list = []
     step: Any = 1
     for n in reversed(shape):
         strides.insert(0, step)

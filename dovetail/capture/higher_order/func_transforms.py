@@ -59,7 +59,7 @@ class Traced:
             region.outer[1][self.module.target].structure = structured
         return fakes
 
-    def _position(self, node: torch.fx.Node, leaves: list[Any]) -> int:
+    def _position(self, node: torch.fx.Node, leaves: list) -> int:
         return next(k for k, leaf in enumerate(leaves) if leaf is node.meta["fake"])
 
 

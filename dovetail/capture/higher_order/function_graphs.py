@@ -41,7 +41,7 @@ class FunctionGraphs:
 
     graphs: Graphs
     around: list[torch.fx.Node]
-    read: list[Any]
+    read: list
 
     def gradients(self, given: Sequence[torch.Tensor]) -> Sequence[Any]:
         return self.graphs.backward.forward(*(g.contiguous() for g in given), *self.read)
@@ -110,7 +110,7 @@ def _computed_from(result: Any, inputs: list[Value]) -> frozenset[Any]:
 
 
 def _traced(
-    s: Session, region: Region, cls: Value, inputs: list[Value], results: list[Any], context: ObjectValue
+    s: Session, region: Region, cls: Value, inputs: list[Value], results: list, context: ObjectValue
 ) -> list[Value]:
     """The gradient of each input."""
     context.attrs["saved_tensors"] = TupleValue(_saved(s, context))

@@ -69,7 +69,7 @@ def _complete(s: Session, module: torch.nn.Module, values: Kwargs, tie: bool, st
 
 @contextmanager
 def _replaced(s: Session, module: ModuleValue, values: Kwargs) -> Iterator[None]:
-    undo: list[Any] = []
+    undo: list = []
     try:
         for name, value in values.items():
             path, _, leaf = name.rpartition(".")

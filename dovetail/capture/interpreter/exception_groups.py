@@ -9,7 +9,7 @@ from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue
 
 
-def members(s: Session, group: Any) -> list[Any]:
+def members(s: Session, group: Any) -> list:
     """The exceptions in a group."""
     found = group.args[1]
     return list(found.all(s)) if isinstance(found, SequenceValue) else s.unpack(found)
@@ -20,7 +20,7 @@ def is_group(error: Any) -> bool:
     return issubclass(error.cls, BaseExceptionGroup)
 
 
-def derived(group: Any, inside: list[Any]) -> Any:
+def derived(group: Any, inside: list) -> Any:
     """A part of a group: other members, the same message and links."""
     made = ExceptionValue(group.cls, [group.args[0], TupleValue(inside)])
     made.cause, made.context, made.suppress = group.cause, group.context, group.suppress
@@ -48,12 +48,12 @@ def match_group(s: Session, error: Any, classes: Any) -> tuple[Any, Any]:
     return match, rest
 
 
-def leaves(s: Session, error: Any) -> list[Any]:
+def leaves(s: Session, error: Any) -> list:
     """The exceptions in a group and in the groups inside it."""
     return [leaf for m in members(s, error) for leaf in leaves(s, m)] if is_group(error) else [error]
 
 
-def to_raise(s: Session, original: Any, raised: list[Any]) -> Any:
+def to_raise(s: Session, original: Any, raised: list) -> Any:
     """What a try statement with `except*` raises at its end; None for nothing."""
     found = [e for e in raised if not (isinstance(e, Const) and e.value is None)]
     if not found or not is_group(original):

@@ -16,7 +16,7 @@ from dovetail.capture.values.iterators import IteratorValue
 if TYPE_CHECKING:
     from dovetail.capture.interpreter.frame import Frame
 
-_LISTED: list[list[Any]] = [[]]
+_LISTED: list[list] = [[]]
 _OURS = sys.getrefcount(_LISTED[0])  # what a value counts that only a list refers to
 
 

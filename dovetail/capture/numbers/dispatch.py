@@ -43,7 +43,7 @@ def call(s: Session, function: Any, args: Args) -> Value | None:
     return None if number is None else number.apply(s, function, args)
 
 
-def added(s: Session, values: list[Any], start: Any) -> Value:
+def added(s: Session, values: list, start: Any) -> Value:
     """`sum(values, start)` of numbers: Python may be more exact than adding one after the other."""
     number = answering(*values, start)
     made = None if number is None else number.total(s, values, start)

@@ -118,7 +118,7 @@ def item(s: Session, tensor: TensorValue) -> Value | None:
     return _made(s, s.graph.call_method("item", (tensor.node,)), float if fake.is_floating_point() else int)
 
 
-def raising(graph: Any, outputs: list[Any]) -> list[Any]:
+def raising(graph: Any, outputs: list) -> list:
     """The numbers that nobody uses and that Python may raise an error for: the graph returns them, so it computes them.
 
         5 / t.item()        raises where the tensor holds 0, whoever wants the quotient
@@ -164,7 +164,7 @@ def _argument(value: Any) -> Any:
     return value.node if isinstance(value, GraphNumber) else value.value
 
 
-def _number(s: Session, function: Any, args: tuple[Any, ...], kind: type) -> GraphNumber:
+def _number(s: Session, function: Any, args: tuple, kind: type) -> GraphNumber:
     return _made(s, s.graph.call_function(function, args), kind)
 
 

@@ -171,7 +171,7 @@ def from_outside(s: Session, real: Any, source: Source | None) -> Value | None:
     return InputNumber(s, real, source)
 
 
-def varies_inside(s: Session, items: tuple[Any, ...], source: Source | None) -> bool:
+def varies_inside(s: Session, items: tuple, source: Source | None) -> bool:
     """Is this a tuple or shape whose numbers were seen to change?"""
     return type(items) in (tuple, torch.Size) and source is not None and s.table.varying.changed(source.name())
 
@@ -252,21 +252,21 @@ def _literal(value: Any) -> bool:
     return isinstance(value, Const) and value.cls in (int, float, bool, str, type(None))
 
 
-def _result(function: Any, args: list[Any]) -> Any:
+def _result(function: Any, args: list) -> Any:
     try:
         return function(*map(number_of, args))
     except (ArithmeticError, ValueError, TypeError):
         return None
 
 
-def _operation(s: Session, function: Any, template: str, operands: list[Any], sure: bool) -> Value | None:
+def _operation(s: Session, function: Any, template: str, operands: list, sure: bool) -> Value | None:
     result = _result(function, operands)
     if type(result) not in NUMBERS:
         return None  # it raises, or gives a complex number: with constants, Python says so
     return computed(s, template, operands, result, sure)
 
 
-def computed(s: Session, template: str, operands: list[Any], result: Any, sure: bool = True) -> Value | None:
+def computed(s: Session, template: str, operands: list, result: Any, sure: bool = True) -> Value | None:
     """A number or text that the residual computes; operands are numbers, texts, what has a source, and sources."""
     source = source_of(s, template, operands)
     if source.length > LONGEST:
@@ -274,13 +274,13 @@ def computed(s: Session, template: str, operands: list[Any], result: Any, sure: 
     return InputNumber(s, result, source, sure)
 
 
-def outcome(s: Session, template: str, operands: list[Any], found: bool) -> Value:
+def outcome(s: Session, template: str, operands: list, found: bool) -> Value:
     """Rely on what comes of a test."""
     s.guard(source_of(s, template, operands), GuardKind.ID, found)
     return boolean(found)
 
 
-def source_of(s: Session, template: str, operands: list[Any]) -> Computed:
+def source_of(s: Session, template: str, operands: list) -> Computed:
     """What gives the result; constants become part of the template."""
     known = [isinstance(v, Const) and not is_open(v) for v in operands]
     texts = [braced(constant(s, v)) if fixed else "{}" for v, fixed in zip(operands, known)]

@@ -84,7 +84,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Const) and value.cls in (int, float, *_KINDS)
 
 
-def computed(s: Session, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Value | None:
+def computed(s: Session, function: Any, args: list, kwargs: dict[str, Any]) -> Value | None:
     """`function(*args, **kwargs)` of NumPy, where sizes or numbers that vary take part; None where it is not known."""
     if kwargs or len(args) != 1:
         return None
@@ -110,15 +110,15 @@ def computed(s: Session, function: Any, args: list[Any], kwargs: dict[str, Any])
     return _made(s, type(found), made_by_residual(s, "{}({}({}))", parts, found.item(), False))
 
 
-def _product(s: Session, items: list[Any]) -> Any:
+def _product(s: Session, items: list) -> Any:
     return reduce(lambda a, b: dispatch.binary(s, "mul", a, b) or Const(a.value * b.value), items)
 
 
-def _extreme(function: Any) -> Callable[[Any, list[Any]], Any]:
+def _extreme(function: Any) -> Callable[[Any, list], Any]:
     return lambda s, items: dispatch.call(s, function, items) if len(items) > 1 else items[0]
 
 
-_REDUCTIONS: dict[Any, Callable[[Any, list[Any]], Any]] = {
+_REDUCTIONS: dict[Any, Callable[[Any, list], Any]] = {
     np.prod: _product, np.sum: lambda s, items: dispatch.added(s, items, Const(0)), np.max: _extreme(max),
     np.min: _extreme(min),
 }  # fmt: skip

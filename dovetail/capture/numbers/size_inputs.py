@@ -26,8 +26,8 @@ from dovetail.ops.fake.symbolic.symint import dim_of, symint
 class Layout:
     """Sizes and strides of an input, symbolic ones among them, and what its facts say instead."""
 
-    sizes: tuple[Any, ...]
-    strides: tuple[Any, ...]
+    sizes: tuple
+    strides: tuple
     changes: dict[str, Any]
 
     def applied(self, facts: TensorFacts) -> TensorFacts:
@@ -61,7 +61,7 @@ def laid_out(s: Session, real: torch.Tensor, source: Source) -> Layout | None:
     return Layout(_symints(s, sizes), _symints(s, strides), changes)
 
 
-def _symints(s: Session, values: Any) -> tuple[Any, ...]:
+def _symints(s: Session, values: Any) -> tuple:
     return tuple(symint(s.table.sizes, v) for v in values)
 
 
@@ -99,13 +99,13 @@ def _symbol(s: Session, place: Source, size: int, bounds: Bounds = (None, None),
 
 def _strides(
     s: Session, real: torch.Tensor, sizes: list[Dim], free: dict[int, Source]
-) -> tuple[list[Dim], tuple[Any, ...]]:
+) -> tuple[list[Dim], tuple]:
     """Strides as products of sizes further in where they are, and what guards say of them.
 
     How a result is laid out depends on their order, and on whether they leave gaps: for free ones, that is relied on.
     """
     strides: list[Dim] = list(real.stride())
-    facts: list[Any] = list(strides)
+    facts: list = list(strides)
     step: Dim = 1
     expected, inner = 1, -1
     opened: set[Any] = set()

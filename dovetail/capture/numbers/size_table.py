@@ -126,7 +126,7 @@ def dims_of(fake: Any) -> list[Dim]:
     return [dim_of(n) for n in sizes_in(fake)]
 
 
-def sizes_in(fake: Any) -> list[Any]:
+def sizes_in(fake: Any) -> list:
     """The sizes and strides of tensors, and integers with symbols, in what an operation takes or gives."""
     if isinstance(fake, torch.Tensor):
         if fake.layout is torch.jagged:

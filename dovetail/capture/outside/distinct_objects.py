@@ -79,9 +79,9 @@ def rely_on_separate_keys(s: Session) -> None:
     rely_on_number(s, [value for value in s.objects.keys.values() if not isinstance(value, TensorValue)])
 
 
-def rely_on_number(s: Session, objects: list[Any]) -> None:
+def rely_on_number(s: Session, objects: list) -> None:
     """They are as many objects in every call."""
-    alike: dict[type, list[Any]] = defaultdict(list)
+    alike: dict[type, list] = defaultdict(list)
     for value in objects:
         alike[type(value.real)].append(value)
     for values in alike.values():
@@ -90,7 +90,7 @@ def rely_on_number(s: Session, objects: list[Any]) -> None:
             s.guard(first.source, GuardKind.DISTINCT, tuple(v.source for v in others))
 
 
-def keyed_tensors(s: Session) -> list[Any]:
+def keyed_tensors(s: Session) -> list:
     """The paths to the tensors that were keys."""
     return [v.source for v in s.objects.keys.values() if isinstance(v, TensorValue) and not isinstance(v.source, Bound)]
 

@@ -340,7 +340,7 @@ def from_native(s: Session, obj: Any) -> Value:
     return maker(s, obj) if maker is not None else wrap(s, obj, None)
 
 
-def _fresh_dict(s: Session, obj: dict[Any, Any]) -> Value:
+def _fresh_dict(s: Session, obj: dict) -> Value:
     value = DictValue(type(obj))
     for key, item in obj.items():
         value.entries[key] = (from_native(s, key), from_native(s, item))

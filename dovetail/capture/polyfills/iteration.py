@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
-def listed(iterable: Iterable[Any]) -> list[Any]:
+def listed(iterable: Iterable[Any]) -> list:
     out = []
     for item in iterable:
         out.append(item)
     return out
 
 
-def as_tuple(iterable: Iterable[Any]) -> tuple[Any, ...]:
+def as_tuple(iterable: Iterable[Any]) -> tuple:
     out = []
     for item in iterable:
         out.append(item)
@@ -58,13 +58,13 @@ def as_frozenset(iterable: Iterable[Any]) -> frozenset[Any]:
     return frozenset(as_set(iterable))
 
 
-def as_dict(iterable: Iterable[Any]) -> dict[Any, Any]:
-    out: dict[Any, Any] = {}
+def as_dict(iterable: Iterable[Any]) -> dict:
+    out: dict = {}
     updated(out, iterable)
     return out
 
 
-def ordered(iterable: Iterable[Any], *, key: Any = None, reverse: Any = False) -> list[Any]:
+def ordered(iterable: Iterable[Any], *, key: Any = None, reverse: Any = False) -> list:
     return sorted(listed(iterable), key=key, reverse=reverse)
 
 
@@ -94,7 +94,7 @@ def joined(text: str, iterable: Iterable[str]) -> str:
     return text.join(listed(iterable))
 
 
-def extended(items: list[Any], iterable: Iterable[Any]) -> None:
+def extended(items: list, iterable: Iterable[Any]) -> None:
     for item in iterable:
         list.append(items, item)
 
@@ -104,7 +104,7 @@ def taken_in(items: set[Any], iterable: Iterable[Any]) -> None:
         set.add(items, item)
 
 
-def updated(entries: dict[Any, Any], iterable: Iterable[Any]) -> None:
+def updated(entries: dict, iterable: Iterable[Any]) -> None:
     count = 0
     for item in iterable:
         try:
@@ -127,8 +127,8 @@ def as_deque(iterable: Iterable[Any], maxlen: Any = None) -> deque[Any]:
     return out
 
 
-def first(iterable: Iterable[Any], count: int) -> list[Any]:
-    out: list[Any] = []
+def first(iterable: Iterable[Any], count: int) -> list:
+    out: list = []
     for item in iterable:
         out.append(item)
         if len(out) == count:

@@ -143,7 +143,7 @@ def _specials() -> dict[Any, tuple[str, str]]:
     }  # fmt: skip
 
 
-def replaced_operator(s: Session, target: Any, args: list[Any], kinds: Any) -> Any:
+def replaced_operator(s: Session, target: Any, args: list, kinds: Any) -> Any:
     """What the program has put in the place of the special method by which a tensor takes part in an operator, and the
     arguments for it; None while it is PyTorch's, which is relied on. `kinds`: the class of tensors' values."""
     names = _specials().get(target) if args else None

@@ -36,12 +36,12 @@ def ask(s: Session, question: Any, *args: Any) -> Any:
     return s.relied.asked[key].answer
 
 
-def note(s: Session, question: Any, args: tuple[Any, ...], answer: Any) -> None:
+def note(s: Session, question: Any, args: tuple, answer: Any) -> None:
     """The question has been answered already."""
     s.relied.asked.setdefault(_key(question, args), Asked(question, args, answer))
 
 
-def _key(question: Any, args: tuple[Any, ...]) -> Any:
+def _key(question: Any, args: tuple) -> Any:
     """The objects are kept with the answer."""
     return question, *(arg if type(arg) is str else id(arg) for arg in args)
 
@@ -64,7 +64,7 @@ def datum(s: Session, question: Any, owner: Any, name: str, found: Any) -> None:
         note(s, question, (owner, name), found)
 
 
-def folded(s: Session, real: Any, args: list[Any], kwargs: dict[str, Any], result: Any) -> None:
+def folded(s: Session, real: Any, args: list, kwargs: dict[str, Any], result: Any) -> None:
     """`real` gave `result` for these arguments, while capturing."""
     if real not in QUESTIONS and all(is_plain(a) or id(a) in s.relied.derived for a in (*args, *kwargs.values())):
         s.relied.derived.add(id(result))
@@ -78,7 +78,7 @@ def folded(s: Session, real: Any, args: list[Any], kwargs: dict[str, Any], resul
 
 
 #: Functions that tell of the process, whatever they are asked, and a question whose answer can be compared.
-QUESTIONS: dict[Any, Any] = {}
+QUESTIONS: dict = {}
 
 
 def subclass(s: Session, cls: Any, other: Any, answer: bool) -> None:

@@ -87,7 +87,7 @@ def _close_graph(s: Session, rebuilder: Rebuilder) -> tuple[GraphInput, ...]:
     return tuple(_as_given(s, i) for i in _order(s.graph, used))
 
 
-def _residual(s: Session, ending: ResidualEnding, inputs: tuple[GraphInput, ...]) -> tuple[str, list[Any]]:
+def _residual(s: Session, ending: ResidualEnding, inputs: tuple[GraphInput, ...]) -> tuple[str, list]:
     """The text of the residual, and what it lets go before the graph runs.
 
     Its parts, in order: draws, inputs, renewed leaves, gradients let go, the graph, results and effects.
@@ -154,7 +154,7 @@ def _argument(rebuilder: Rebuilder, loading: Loading, given: Any) -> str:
     return loading.text(given.source) if isinstance(given.fake, torch.Tensor) else rebuilder.entry(given.source)
 
 
-def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
+def _order(graph: torch.fx.Graph, used: list) -> tuple:
     """Put the inputs that change from call to call first, parameters and buffers last."""
     ordered = [p for p in used if not p[1].static] + [p for p in used if p[1].static]
     first = next(iter(graph.nodes))
@@ -166,7 +166,7 @@ def _order(graph: torch.fx.Graph, used: list[Any]) -> tuple[Any, ...]:
     return tuple(i for _, i in ordered)
 
 
-def _distinct(s: Session, inputs: tuple[Any, ...]) -> None:
+def _distinct(s: Session, inputs: tuple) -> None:
     """Distinct inputs must stay distinct objects; what stands for a number is none of the user's."""
     numbers = [i for i in inputs if isinstance(i.source, FromArray) and i.source.scalar]
     tensors = [i for i in inputs if isinstance(i.fake, torch.Tensor) and i not in numbers]

@@ -48,7 +48,7 @@ class Gradients:
         self.turned = False  # does something from outside require gradients, or not, which views may be views of?
         self.reshapes = False  # does a leaf get another shape? PyTorch remembers the first while a result is alive
         self.opaque: set[type] = set()  # autograd functions whose backward is not traced
-        self.hooks: list[Any] = []  # registered by the program, in order
+        self.hooks: list = []  # registered by the program, in order
         self.from_outside = False  # has a backward pass gone through what was computed before the graph?
         self._alone: dict[int, tuple[Any, int]] = {}  # references to a value that only capture's tables refer to
 

@@ -115,7 +115,7 @@ def _check(s: Session) -> None:
 
 
 def _rest(
-    s: Session, frames: list[Any], way: Successor, stack: list[Any], rebuilder: Rebuilder, number: int
+    s: Session, frames: list, way: Successor, stack: list, rebuilder: Rebuilder, number: int
 ) -> tuple[Continuation, str]:
     """What goes on after the step, and the line that hands over to it.
 
@@ -147,7 +147,7 @@ def advance_coroutine(coroutine: Any) -> Any:
     return coroutine.send(None)
 
 
-def _advancing(s: Session, frames: list[Any], owner: Any) -> tuple[list[Any], int, list[Any], list[str]]:
+def _advancing(s: Session, frames: list, owner: Any) -> tuple[list, int, list, list[str]]:
     """Frames, place, stack and what is pushed on it for the innermost frame to advance the generator once more."""
     frame = frames[-1]
     again = ROWS[frame.code.instructions[frame.at].name].again

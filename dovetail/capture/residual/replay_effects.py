@@ -180,7 +180,7 @@ def _write_moved(rebuilder: Rebuilder, value: DictValue, base: str, target: str)
     if len(value.entries.log) > LONGEST or any(type(n) is UserKey for n in value.entries):
         kept = [(k, rebuilder.local(rebuilder.expr(v))) for k, v in value.entries.values() if type(v) is Lazy]
         texts |= {id(k): text for k, text in kept}
-        log: list[Any] = [("clear", ())]
+        log: list = [("clear", ())]
     else:
         log = value.entries.log
     calls = [(f"{base}{name}", [rebuilder.expr(k) for k in keys], name == "__setitem__") for name, keys in log]

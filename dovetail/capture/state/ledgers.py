@@ -22,7 +22,7 @@ from dovetail.ir.source import Member, Source
 class Taken:
     """The graph's inputs: `tensors/inputs.py`, and `tensors/operations.py` for numbers."""
 
-    inputs: list[Any] = field(default_factory=list)
+    inputs: list = field(default_factory=list)
     last: Any = None  # the placeholder after which the next goes
     names: set[str] = field(default_factory=set)
     members: dict[Source, TensorValue] = field(default_factory=dict)  # members of modules as fixed inputs
@@ -39,7 +39,7 @@ class Tensors:
     fakes: Any = None  # the FakeMode that operators run under
     drawn: int = 0  # of its draws, those that belong to recorded nodes
     moved: set[int] = field(default_factory=set)  # the ids of those that got other memory
-    chosen: list[Any] = field(default_factory=list)  # of which only the graph knows which they are
+    chosen: list = field(default_factory=list)  # of which only the graph knows which they are
     backward_ran: bool = False  # inside the graph
     offset_read: bool = False  # of one in its storage
 
@@ -53,7 +53,7 @@ class Objects:
     namespaces: dict[int, Any] = field(default_factory=dict)  # the id of an object's own dictionary → its value
     by_fake: dict[int, TensorValue] = field(default_factory=dict)
     arrays: dict[int, ArrayValue] = field(default_factory=dict)  # by the identity of what stands for them
-    keep: list[Any] = field(default_factory=list)  # alive, so that ids stay theirs
+    keep: list = field(default_factory=list)  # alive, so that ids stay theirs
 
 
 @dataclass(slots=True)
@@ -62,9 +62,9 @@ class Relied:
 
     guards: list[Guard] = field(default_factory=list)
     seen: set[Any] = field(default_factory=set)
-    bound: list[Any] = field(default_factory=list)  # objects that the entry keeps
+    bound: list = field(default_factory=list)  # objects that the entry keeps
     places: dict[int, int] = field(default_factory=dict)  # theirs, by identity
-    asked: dict[Any, Any] = field(default_factory=dict)
+    asked: dict = field(default_factory=dict)
     alone: str = ""
     derived: set[int] = field(default_factory=set)
 
@@ -86,10 +86,10 @@ class Modes:
     """State of the thread and of the process: `thread_state.py` and `process/settings.py`."""
 
     changed: set[str] = field(default_factory=set)
-    open: list[Any] = field(default_factory=list)  # context managers that are entered
+    open: list = field(default_factory=list)  # context managers that are entered
     switched: dict[str, Any] = field(default_factory=dict)  # settings of the process
-    variables: list[Any] = field(default_factory=list)  # context variables, in order
-    undo: list[Any] = field(default_factory=list)  # calls that put back what capture has switched
+    variables: list = field(default_factory=list)  # context variables, in order
+    undo: list = field(default_factory=list)  # calls that put back what capture has switched
     grad_before: bool = field(default_factory=torch.is_grad_enabled)
 
 
@@ -97,7 +97,7 @@ class Modes:
 class Random:
     """Numbers that the residual draws, in order: `tensors/random_numbers.py`."""
 
-    draws: list[Any] = field(default_factory=list)
+    draws: list = field(default_factory=list)
     generators: dict[int, Any] = field(default_factory=dict)  # copies by identity
 
 

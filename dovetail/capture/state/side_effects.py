@@ -24,7 +24,7 @@ class Effects:
         self.touched: dict[int, Value] = {}
         self.globals: dict[tuple[int, str], tuple[Any, Any]] = {}
         self.calls: list[tuple[Value, list[Value], dict[str, Value]]] = []
-        self.watchers: list[Any] = []  # regions that must know of changes to what is outside of them
+        self.watchers: list = []  # regions that must know of changes to what is outside of them
 
     def touch(self, value: Any) -> None:
         """Called at every change: `watchers` hear of each, `touched` remembers the first."""

@@ -115,7 +115,7 @@ def without_gradients(s: Session) -> Iterator[None]:
         set_grad_mode(s, mode)
 
 
-def enter_autocast(s: Session, manager: Any, arguments: tuple[Any, ...], outside: bool) -> None:
+def enter_autocast(s: Session, manager: Any, arguments: tuple, outside: bool) -> None:
     """A node that enters autocast."""
     s.modes.changed.update(("autocast_cpu", "autocast_cuda"))
     node = s.state_node(autocast_mode._enter_autocast, *arguments)

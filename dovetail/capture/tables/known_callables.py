@@ -34,7 +34,7 @@ CALL_LATER = "call later"
 
 KNOWN: dict[Any, Handler] = {}
 CLOSURES: dict[Any, Callable[[Session, FunctionValue, Args, Kwargs], Value]] = {}
-STANDINS: dict[Any, Any] = {}
+STANDINS: dict = {}
 ITERATORS: dict[CodeType, type] = {}
 FOLDED: set[Any] = set()
 BY_TYPE: set[Any] = set()

@@ -31,7 +31,7 @@ def op(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def called(stack: list[Any]) -> tuple[Any, list[Any]]:
+def called(stack: list) -> tuple[Any, list]:
     """What lies below a call's arguments: a callable and NULL, in either order, or a callable and an argument."""
     upper, lower = stack.pop(), stack.pop()
     if upper is NULL:

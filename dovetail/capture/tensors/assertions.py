@@ -130,7 +130,7 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -
         return False
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
     condition = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
-    given: tuple[Any, ...] = (condition.node, [], _escaped(raised.text), raised.error.__name__)
+    given: tuple = (condition.node, [], _escaped(raised.text), raised.error.__name__)
     s.state_node(check, *given, *((True,) if inside else ()))
     s.ends.around.checked |= inside
     return True

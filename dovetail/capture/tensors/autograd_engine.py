@@ -57,7 +57,7 @@ def _rely_on_leaf(s: Session, value: TensorValue) -> None:
         s.guard(Attr(value.source, "is_leaf"), GuardKind.EQUAL, value.origin.is_leaf)
 
 
-def rely_on_leaves(s: Session, given: list[Any]) -> None:
+def rely_on_leaves(s: Session, given: list) -> None:
     """PyTorch refuses to write to a leaf, and the fakes of some tensors that are none are leaves."""
     for value in _from_outside(s, pytree.tree_leaves(given)):
         if value.origin._is_view():  # asking it more would bring its history up to date
@@ -67,7 +67,7 @@ def rely_on_leaves(s: Session, given: list[Any]) -> None:
             _history(s, "has")
 
 
-def rely_on_own_memory(s: Session, changed: list[Any]) -> None:
+def rely_on_own_memory(s: Session, changed: list) -> None:
     """What was changed gets a history; PyTorch refuses that, or passes it on, where the real tensor is a view."""
     s.gradients.written = s.gradients.written or bool(_from_outside(s, changed)) or _is_written(s)
     for value in _from_outside(s, [t for t in changed if t.requires_grad]):
@@ -77,7 +77,7 @@ def rely_on_own_memory(s: Session, changed: list[Any]) -> None:
             _rely_on_leaf(s, value)
 
 
-def note_views(s: Session, node: Any, result: Any, read: list[Any]) -> None:
+def note_views(s: Session, node: Any, result: Any, read: list) -> None:
     """See to it that the histories of views that the node reads are brought up to date, as computing with them does.
 
     `read` are fakes. Of a view from outside it is remembered who computes with its history (what gives the view itself,
@@ -117,7 +117,7 @@ def rely_on_no_view(s: Session, value: TensorValue) -> None:
         _history(s, "has")
 
 
-def _rely_on_first_histories(s: Session, result: Any, read: list[Any]) -> None:
+def _rely_on_first_histories(s: Session, result: Any, read: list) -> None:
     """A graph computes with the histories that its inputs have when it begins; a view gets another by being read after
     a write under another name, `x.detach().add_(1)`, and hooks on it are hooks on that one."""
     given = _from_outside(s, [fake for fake in read if fake.requires_grad])
@@ -137,7 +137,7 @@ def _rely_on_no_view_outside(s: Session, value: TensorValue, how: str) -> None:
         _history(s, how)
 
 
-def _from_outside(s: Session, fakes: list[Any]) -> list[Any]:
+def _from_outside(s: Session, fakes: list) -> list:
     """The inputs among these tensors and the bases of these views."""
     wanted = dict.fromkeys(id(t._base if t._is_view() else t) for t in fakes if isinstance(t, torch.Tensor))
     found = [s.objects.by_fake.get(fake) for fake in wanted]

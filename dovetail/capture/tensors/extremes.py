@@ -104,7 +104,7 @@ def _alike(left: TensorValue, right: TensorValue) -> bool:
     ) and first.stride() == second.stride()  # fmt: skip
 
 
-def check(s: Session, node: torch.fx.Node, fakes: list[Any], changed: list[Any]) -> None:
+def check(s: Session, node: torch.fx.Node, fakes: list, changed: list) -> None:
     """End the graph before a node that does with a copy what it may not do in the tensor's place."""
     results = [f for f in pytree.tree_leaves(node.meta["fake"]) if isinstance(f, torch.Tensor)]
     for chosen in s.tensors.chosen:

@@ -181,7 +181,7 @@ def _versions(args: Args, kwargs: Kwargs) -> list[tuple[Any, int]]:
     return [(f, f._version) for f in found if not f.is_inference()]
 
 
-def run_native(s: Session, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+def run_native(s: Session, function: Callable[..., Any], args: list, kwargs: dict[str, Any]) -> Any:
     """Run the operation on fakes; its error is the program's, or the refusal of something without a fake."""
     try:
         return symbolically(function, args, kwargs)
@@ -290,7 +290,7 @@ def reachable(s: Session, value: TensorValue) -> TensorValue:
 
 
 #: Python's types where a dtype is wanted; the graph's text has no name for them.
-ELEMENT_TYPES: dict[Any, Any] = {
+ELEMENT_TYPES: dict = {
     float: torch.float64, int: torch.int64, bool: torch.bool, complex: torch.complex128,
 }  # fmt: skip
 

@@ -96,7 +96,7 @@ def _outside(s: Session, tensor: TensorValue, index: Value) -> bool:
     return not torch_function.active(s, [tensor, index])
 
 
-def _numbers(place: Any) -> list[Any]:
+def _numbers(place: Any) -> list:
     return [place.start, place.stop, place.step] if isinstance(place, SliceValue) else [place]
 
 

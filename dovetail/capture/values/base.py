@@ -28,7 +28,7 @@ class Raised(Exception):
     def __init__(self, value: Value, again: bool = False) -> None:
         super().__init__(value)
         self.value, self.again = value, again
-        self.stack: tuple[Any, ...] = ()  # where it left its first frame
+        self.stack: tuple = ()  # where it left its first frame
 
 
 class RestartCapture(BaseException):

@@ -73,7 +73,7 @@ def is_renamed(value: Value, name: str, new: Value) -> bool:
     return made and name in ("__name__", "__qualname__") and new.cls is str
 
 
-class MethodKey(tuple[Any, ...]):
+class MethodKey(tuple):
     """The native keys of a function and of what is bound to it, as the key of the method."""
 
     __slots__ = ()

@@ -42,17 +42,17 @@ class SequenceValue(ObjectValue):
         self.moves = 0
 
     @property
-    def items(self) -> list[Any]:
+    def items(self) -> list:
         if self.span is not None:
             found = [*self.head, *self.span.rest(), *self.tail]
             self.items = found if self.maxlen is None else found[max(0, len(found) - self.maxlen) :]
         return self.head
 
     @items.setter
-    def items(self, items: list[Any]) -> None:
-        self.head: list[Any] = items
+    def items(self, items: list) -> None:
+        self.head: list = items
         self.span: Span | None = None
-        self.tail: list[Any] = []
+        self.tail: list = []
 
     @property
     def divisible(self) -> bool:
@@ -98,7 +98,7 @@ class SequenceValue(ObjectValue):
                 self.head.append(item)
         return True
 
-    def place(self, index: int) -> list[Any]:
+    def place(self, index: int) -> list:
         """What holds the item of that index, under that index."""
         if self.divisible and self.ensure(index + 1 if index >= 0 else -index, index < 0):
             return self.head if index >= 0 else self.tail
@@ -127,7 +127,7 @@ class SequenceValue(ObjectValue):
         else:
             (self.head if self.span is None else self.tail).extend(other.all(s))
 
-    def cut(self, start: int | None, stop: int | None) -> tuple[list[Any], bool, list[Any]] | None:
+    def cut(self, start: int | None, stop: int | None) -> tuple[list, bool, list] | None:
         """The parts of `[start:stop]`: a head, whether what is unread comes next, a tail. None: all must be read."""
         first, last = start or 0, stop
         if not self.divisible or self.span.stores is not None or last is not None and first < 0:  # type: ignore[union-attr]
@@ -152,7 +152,7 @@ class ListValue(SequenceValue):
     def __init__(self, items: Iterable[Any], cls: type = list, real: Any = MISSING, source: Any = None) -> None:
         super().__init__(items, cls, real, source)
 
-    def extend(self, values: list[Any]) -> None:
+    def extend(self, values: list) -> None:
         """Put them at the end, of which only a `maxlen` is left."""
         if self.span is not None:
             self.tail.extend(values)
@@ -185,7 +185,7 @@ class TupleValue(SequenceValue):
         return tuple(v.real if type(v) is Lazy else v.key() for v in self.items)
 
 
-def copied(s: Session, value: SequenceValue, kind: Callable[[list[Any]], SequenceValue]) -> SequenceValue:
+def copied(s: Session, value: SequenceValue, kind: Callable[[list], SequenceValue]) -> SequenceValue:
     """A plain list or tuple of what a sequence holds."""
     made = kind([])
     made.join(s, value)

@@ -31,7 +31,7 @@ class DeferredText(Value):
     __slots__ = ("s", "parts")
     cls = str
 
-    def __init__(self, s: Session, parts: list[Any]) -> None:
+    def __init__(self, s: Session, parts: list) -> None:
         super().__init__()
         self.s, self.parts = s, parts
 
@@ -48,7 +48,7 @@ def joined(s: Session, parts: list[Value]) -> Value:
     """The concatenation of strings."""
     if all(isinstance(p, Const) for p in parts):
         return Const("".join(p.native() for p in parts))
-    flat: list[Any] = []
+    flat: list = []
     for part in parts:
         flat += part.parts if isinstance(part, DeferredText) else [part]
     return DeferredText(s, flat)

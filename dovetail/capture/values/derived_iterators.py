@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from dovetail.capture.values.base import Const, Session, Value
-from dovetail.capture.values.iterators import IteratorValue
+from dovetail.capture.values.iterators import IteratorValue, Parts
 
 
 class Mapping(IteratorValue):
@@ -29,7 +28,7 @@ class Mapping(IteratorValue):
             row.append(value)
         return s.call(self.function, *row)
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return map, [self.function, *self.iterators]
 
 
@@ -50,7 +49,7 @@ class Filtering(IteratorValue):
                 return value
         return None
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return filter, [self.function, self.iterator]
 
 
@@ -71,7 +70,7 @@ class Enumerating(IteratorValue):
         self.count += 1
         return self.make([Const(self.count - 1), value])
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return enumerate, [self.iterator, Const(self.count)]
 
 
@@ -104,7 +103,7 @@ class Zipping(IteratorValue):
             if s.step(iterator) is not None:
                 _wrong_length(s, k, "longer")
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return _strict_zip if self.strict else zip, list(self.iterators)
 
 

@@ -79,6 +79,10 @@ def _ended_indexing() -> Any:
     return iterator
 
 
+#: A native function and values for its arguments that make an iterator; None where there is none.
+Parts = tuple[Callable[..., Any], list] | None
+
+
 class IteratorValue(Value):
     """The root of iterators made inside; subclasses define `step`."""
 
@@ -89,8 +93,8 @@ class IteratorValue(Value):
     def step(self, s: Session) -> Value | None:
         raise NotImplementedError
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
-        """A native function and values for its arguments that make such an iterator; None where there is none."""
+    def parts(self, s: Session) -> Parts:
+        """What makes such an iterator."""
         return None
 
 
@@ -115,7 +119,7 @@ class SequenceIterator(IteratorValue):
         self.index += 1
         return self.base.at(s, self.index - 1)
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         if self.base is None:
             return iter, [TupleValue([]) if self.cls is TUPLE_ITERATOR else ListValue([])]
         return _from, [self.base, Const(self.index)]
@@ -147,7 +151,7 @@ class ReverseIterator(IteratorValue):
             return self.base.at(s, self.index) if self.index < len(self.base.items) else None
         return _item_or_end(s, self.base, self.index)
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         if self.base is None:
             return _back_from, [TupleValue([]) if self.cls is reversed else ListValue([]), Const(-1)]
         return _back_from, [self.base, Const(self.index)]
@@ -168,7 +172,7 @@ class ConstIterator(IteratorValue):
         self.index += 1
         return next(self.walk, None)
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return _from, [self.base, Const(min(self.index, len(self.base.value)))]
 
 
@@ -198,7 +202,7 @@ class DequeIterator(IteratorValue):
     def _ended(self) -> bool:
         return self.back and self.index == self.size
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         if self.moves != self.base.moves:
             return (_back_past, [ListValue([], deque), Const(0)]) if self._ended() else (_moved, [])
         return _back_past if self.back else _from, [self.base, Const(self.index)]
@@ -216,7 +220,7 @@ class NativeIterator(IteratorValue):
     def step(self, s: Session) -> Value | None:
         return next(self.values, None)
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         rest = list(itertools.islice(self.values, LONGEST + 1))
         self.values = itertools.chain(rest, self.values)
         return (iter, [TupleValue(rest)]) if len(rest) <= LONGEST else None
@@ -269,7 +273,7 @@ class DictIterator(IteratorValue):
                 break_candidates=NOWHERE,
             )
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         if self.ordered and self._changes() and self.index < self.size:
             return _mutated, []
         if self.size != len(self.base.entries):
@@ -311,7 +315,7 @@ class SetIterator(IteratorValue):
                 break_candidates=NOWHERE,
             )  # fmt: skip
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         if self.base is None:
             return iter, [SetValue()]
         if len(self.base.entries) != self.size:
@@ -347,7 +351,7 @@ class Indexing(IteratorValue):
             self.base = None
         return found
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return (_ended_indexing, []) if self.base is None else (_from, [self.base, Const(self.index)])
 
 
@@ -377,7 +381,7 @@ class Calling(IteratorValue):
         self.ended = s.equal(value, self.sentinel)
         return None if self.ended else value
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return iter, [KnownValue(int), Const(0)] if self.ended else [self.function, self.sentinel]
 
 

@@ -159,8 +159,8 @@ class ExceptionValue(ObjectValue):
         self.context: Value | None = None
         self.suppress = self.raised = False
         self.origin: Value | None = None
-        self.break_candidates: tuple[Any, ...] = ()
-        self.left: list[Any] = []  # variables of the frames that it has left, which its traceback keeps
+        self.break_candidates: tuple = ()
+        self.left: list = []  # variables of the frames that it has left, which its traceback keeps
 
 
 class TracebackValue(ObjectValue):

@@ -21,7 +21,7 @@ class Span:
     __slots__ = ("s", "real", "source", "front", "back", "read", "divisible", "stores")
 
     def __init__(
-        self, s: Session, real: Any, source: Source, read: Callable[[Any, Source], list[Any]], divisible: bool
+        self, s: Session, real: Any, source: Source, read: Callable[[Any, Source], list], divisible: bool
     ) -> None:
         self.s, self.real, self.source, self.read, self.divisible = s, real, source, read, divisible
         self.front = self.back = 0
@@ -41,7 +41,7 @@ class Span:
         """How many items more there are than when the region began."""
         return self.stores.grown if self.stores is not None else 0
 
-    def rest(self) -> list[Any]:
+    def rest(self) -> list:
         found = self.read(self.real, self.source)
         if self.stores is not None:
             self.stores.apply(found)

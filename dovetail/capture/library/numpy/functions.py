@@ -337,7 +337,7 @@ def _of_part(s: Session, name: str, args: Args) -> Args:
     return args if found is None else [array_of(s, as_tensor(found)), ELLIPSIS, *args[2:]]
 
 
-def _method(name: str, counterpart: Any) -> Callable[[Any, Args, Kwargs], Value]:
+def _method(name: str, counterpart: Any) -> Handler:
     plain = _handler(f"numpy.ndarray.{name}", counterpart, None, _operator(name))
     out_of_place, other = None, f"__{name[3:]}"
     if name[:3] == "__i" and other.strip("_") in OPERATORS:
@@ -368,7 +368,7 @@ def _conj(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return args[0] if plain else KNOWN[np.conjugate](s, args, kwargs)
 
 
-def _data(name: str) -> Callable[[Any, Args, Kwargs], Value]:
+def _data(name: str) -> Handler:
     """What Python needs of the elements is the tensor's own business."""
     static = np.ndarray.__dict__[name]
 

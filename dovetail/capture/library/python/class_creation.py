@@ -58,7 +58,7 @@ def _resolved(s: Session, given: Args) -> Args:
     return out
 
 
-def _metaclass(s: Session, meta: Any, bases: tuple[Any, ...]) -> type:
+def _metaclass(s: Session, meta: Any, bases: tuple) -> type:
     try:
         return types.prepare_class("_", bases, {"metaclass": meta})[0]
     except TypeError as error:
@@ -89,7 +89,7 @@ def _is_users(s: Session, meta: type) -> bool:
 
 def create(s: Session, meta: type, name: str, bases: Args, table: dict[str, Value], kwargs: Kwargs) -> Value:
     """The class, its `__set_name__` and `__init_subclass__` hooks run as traced code."""
-    natives: tuple[Any, ...] = tuple(b.native() for b in bases)
+    natives: tuple = tuple(b.native() for b in bases)
     hook = next((b for base in natives for b in base.__mro__ if "__init_subclass__" in b.__dict__), object)
     hooked = hook is not object and not trusted(hook.__module__)
     space = meta.__prepare__(name, natives) if not _is_users(s, meta) else {}

@@ -90,7 +90,7 @@ class SizeRange(LazyConst):
 
     __slots__ = ("bounds", "step")
 
-    def __init__(self, s: Session, bounds: list[Any], step: int) -> None:
+    def __init__(self, s: Session, bounds: list, step: int) -> None:
         self.s, self.bounds, self.step, self.seen = s, bounds, step, False
         first, last = bounds
         self.real = range(input_numbers.number_of(first), input_numbers.number_of(last), step)
@@ -105,7 +105,7 @@ class SizeRange(LazyConst):
         return self.real
 
 
-def between(s: Session, args: list[Any]) -> Value | None:
+def between(s: Session, args: list) -> Value | None:
     """`range(*args)` where a bound is a size that varies; None where only constants will do."""
     if not 1 <= len(args) <= 3:
         return None
@@ -130,7 +130,7 @@ class RangeIterator(ConstIterator):
 
     def items(self, s: Session) -> Iterator[Value]:
         base: Any = self.base
-        bounds: list[Any] = [as_dim(s, bound) for bound in base.bounds]
+        bounds: list = [as_dim(s, bound) for bound in base.bounds]
         first, last = bounds
         times, table = len(base.real), s.table.sizes
         if base.step == 1 and times:

@@ -31,7 +31,7 @@ from dovetail.capture.tables.known_callables import BY_TYPE, FOLDED, FOLDED_METH
 from dovetail.ir import asked
 
 
-def _functions(module: Any) -> list[Any]:
+def _functions(module: Any) -> list:
     return [f for f in vars(module).values() if isinstance(f, (types.BuiltinFunctionType, type(math.sin)))]
 
 

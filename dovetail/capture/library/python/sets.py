@@ -14,7 +14,7 @@ from dovetail.capture.values.iterators import SetIterator
 from dovetail.capture.values.sets import SetEntries, SetValue, orders_alike
 
 Method = Callable[..., Any]
-Choose = Callable[[Any, Any], list[Any]]
+Choose = Callable[[Any, Any], list]
 
 
 def _entries(s: Session, values: Value) -> dict[Any, Value]:
@@ -140,19 +140,19 @@ def _ordered(entries: dict[Any, Value]) -> dict[Any, Value]:
     return {key: entries[key] for key in known}
 
 
-def _union(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+def _union(a: dict[Any, None], b: dict[Any, None]) -> list:
     return list({**a, **b})
 
 
-def _difference(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+def _difference(a: dict[Any, None], b: dict[Any, None]) -> list:
     return [k for k in a if k not in b]
 
 
-def _intersection(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[Any]:
+def _intersection(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list:
     return [k for k in a if k in b]
 
 
-def _symmetric(a: dict[Any, None], b: dict[Any, None]) -> list[Any]:
+def _symmetric(a: dict[Any, None], b: dict[Any, None]) -> list:
     return _difference(a, b) + _difference(b, a)
 
 

@@ -140,6 +140,10 @@ known(types.MappingProxyType)(lambda s, args, kwargs: args[0])
 known(copy.copy)(lambda s, args, kwargs: copied(s, args[0], None))
 
 
+#: Copies by the ids of what they are of; None: what a value holds is not copied.
+Memo = dict[int, Value] | None
+
+
 @known(copy.deepcopy)
 def _deepcopy(s: Session, args: Args, kwargs: Kwargs) -> Value:
     memo: dict[int, Value] = {}
@@ -149,7 +153,7 @@ def _deepcopy(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
-def copied(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
+def copied(s: Session, value: Value, memo: Memo) -> Value:
     """A copy of a value; with a memo, a deep one."""
     if memo is not None and id(value) in memo:
         return memo[id(value)]
@@ -162,14 +166,14 @@ def copied(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
     return copier(s, value, memo) if copier is not None else value
 
 
-def _copy_array(s: Session, value: ArrayValue, memo: dict[int, Value] | None) -> Value:
+def _copy_array(s: Session, value: ArrayValue, memo: Memo) -> Value:
     made = value if value.scalar else s.call_method(value, "copy", Const("K"))
     if memo is not None:
         memo[id(value)] = made
     return made
 
 
-def _copy_native(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
+def _copy_native(s: Session, value: Value, memo: Memo) -> Value:
     """By Python, if it never changes, as what is hashed by its value does not: itself, or an equal one."""
     cls = value.cls
     if issubclass(cls, _ATOMS):
@@ -183,12 +187,12 @@ def _copy_native(s: Session, value: Value, memo: dict[int, Value] | None) -> Val
     return found
 
 
-def _copy_const(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
+def _copy_const(s: Session, value: Value, memo: Memo) -> Value:
     """A number from outside is not looked at: it is itself."""
     return value if value.cls in LITERALS else _copy_native(s, value, memo)
 
 
-def _copy_slice(s: Session, value: SliceValue, memo: dict[int, Value] | None) -> Value:
+def _copy_slice(s: Session, value: SliceValue, memo: Memo) -> Value:
     if memo is None or copy.deepcopy(ONE_SLICE) is ONE_SLICE:
         return value
     start, stop, step = (copied(s, part, memo) for part in (value.start, value.stop, value.step))
@@ -206,7 +210,7 @@ def _by_python(s: Session, value: Value) -> NoReturn:
     s.unsupported("deepcopy", f"{value.describe()} is copied")
 
 
-def _copy_tensor(s: Session, value: TensorValue, memo: dict[int, Value] | None) -> Value:
+def _copy_tensor(s: Session, value: TensorValue, memo: Memo) -> Value:
     """A new tensor, deeply a leaf like the original; tensors copied together that share memory are left to Python."""
     fake, deep = value.fake, memo is not None
     if deep and s.get_attr(value, "grad_fn") is not NONE:
@@ -237,11 +241,11 @@ def _dense(fake: Any) -> bool:
     return bool(fake.is_contiguous() and fake.held == fake.numel() * fake.itemsize)
 
 
-def _inner(s: Session, value: Value, memo: dict[int, Value] | None) -> Value:
+def _inner(s: Session, value: Value, memo: Memo) -> Value:
     return value if memo is None else copied(s, value, memo)
 
 
-def _copy_attributes(s: Session, value: ObjectValue, made: ObjectValue, memo: dict[int, Value] | None) -> Value:
+def _copy_attributes(s: Session, value: ObjectValue, made: ObjectValue, memo: Memo) -> Value:
     if memo is not None:
         memo[id(value)] = made
     for name in value.attr_names(s):
@@ -252,7 +256,7 @@ def _copy_attributes(s: Session, value: ObjectValue, made: ObjectValue, memo: di
     return made
 
 
-def _copy_list(s: Session, value: Any, memo: dict[int, Value] | None) -> Value:
+def _copy_list(s: Session, value: Any, memo: Memo) -> Value:
     made = ListValue([], value.cls)
     made.maxlen = value.maxlen
     _copy_attributes(s, value, made, memo)
@@ -260,7 +264,7 @@ def _copy_list(s: Session, value: Any, memo: dict[int, Value] | None) -> Value:
     return made
 
 
-def _copy_tuple(s: Session, value: TupleValue, memo: dict[int, Value] | None) -> Value:
+def _copy_tuple(s: Session, value: TupleValue, memo: Memo) -> Value:
     """Of other classes a copy is made whatever they hold."""
     items = value.all(s)
     made = [_inner(s, v, memo) for v in items]
@@ -271,7 +275,7 @@ def _copy_tuple(s: Session, value: TupleValue, memo: dict[int, Value] | None) ->
     return _copy_attributes(s, value, TupleValue(made, value.cls), memo)
 
 
-def _copy_dict(s: Session, value: Any, memo: dict[int, Value] | None) -> Value:
+def _copy_dict(s: Session, value: Any, memo: Memo) -> Value:
     made = DictValue(value.cls)
     made.default_factory = value.default_factory
     _copy_attributes(s, value, made, memo)
@@ -283,7 +287,7 @@ def _copy_dict(s: Session, value: Any, memo: dict[int, Value] | None) -> Value:
     return made
 
 
-def _copy_set(s: Session, value: SetValue, memo: dict[int, Value] | None) -> Value:
+def _copy_set(s: Session, value: SetValue, memo: Memo) -> Value:
     if memo is not None:
         memo[id(value)] = s.call(s.wrap(value.cls, None), ListValue([copied(s, v, memo) for v in s.unpack(value)]))
         return memo[id(value)]
@@ -294,7 +298,7 @@ def _copy_set(s: Session, value: SetValue, memo: dict[int, Value] | None) -> Val
     return made
 
 
-def _copy_object(s: Session, value: ObjectValue, memo: dict[int, Value] | None) -> Value:
+def _copy_object(s: Session, value: ObjectValue, memo: Memo) -> Value:
     if type(value) not in (ObjectValue, ModuleValue):
         return value
     if not value.cls.__flags__ & HEAP_TYPE:  # a generator, for one

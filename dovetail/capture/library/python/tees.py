@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import TupleValue
-from dovetail.capture.values.iterators import IteratorValue
+from dovetail.capture.values.iterators import IteratorValue, Parts
 
 TEE: type = type(itertools.tee(())[0])
 
@@ -34,7 +33,7 @@ class Trunk(IteratorValue):
             self.taken.append(value)
         return self.taken[index]
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return _trunk, [self.behind, *self.taken]
 
 
@@ -53,7 +52,7 @@ class Branch(IteratorValue):
         self.index += found is not None
         return found
 
-    def parts(self, s: Session) -> tuple[Callable[..., Any], list[Any]] | None:
+    def parts(self, s: Session) -> Parts:
         return _branch, [self.trunk, Const(self.index)]
 
 

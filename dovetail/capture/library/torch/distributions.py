@@ -22,7 +22,7 @@ from dovetail.ops.own.check import check
 SCALAR = torch.Size()
 
 
-def require(valid: Any, shown: list[Any], text: str) -> None:
+def require(valid: Any, shown: list, text: str) -> None:
     """`if not valid.all(): raise ValueError(text.format(*shown))`; traced as an operator."""
     raise NotImplementedError
 
@@ -48,7 +48,7 @@ known(made_when_read)(
 )
 
 
-def shown_as(distribution: Any, shown: list[Any]) -> str:
+def shown_as(distribution: Any, shown: list) -> str:
     """`repr(distribution)` as a format string; numbers among its parameters are added to `shown`."""
     if type(distribution).__repr__ is not Distribution.__repr__:
         return repr(distribution).replace("{", "{{").replace("}", "}}")
@@ -64,7 +64,7 @@ def shown_as(distribution: Any, shown: list[Any]) -> str:
     return type(distribution).__name__ + "(" + ", ".join(parts) + ")"
 
 
-def bounds_shown(constraint: Any, shown: list[Any]) -> str:
+def bounds_shown(constraint: Any, shown: list) -> str:
     """`repr(constraint)` as a format string."""
     names = [n for n in ("lower_bound", "upper_bound") if hasattr(constraint, n)]
     if not any(isinstance(getattr(constraint, n), torch.Tensor) for n in names):
@@ -115,7 +115,7 @@ def initialize(self: Any, batch_shape: Any = SCALAR, event_shape: Any = SCALAR, 
             if name not in self.__dict__ and made_when_read(self, name):
                 continue
             value = getattr(self, name)
-            shown: list[Any] = []
+            shown: list = []
             text = (
                 f"Expected parameter {name} ({type(value).__name__} of shape {tuple(value.shape)}) of distribution "
                 f"{shown_as(self, shown)} to satisfy the constraint {bounds_shown(constraint, shown)}, "
@@ -142,7 +142,7 @@ def validate_sample(self: Any, value: Any) -> None:
     except NotImplementedError:
         warnings.warn(f"{self.__class__} does not define `support` to enable sample validation.", stacklevel=2)
         return
-    shown: list[Any] = []
+    shown: list = []
     text = (
         f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be within the support "
         f"({bounds_shown(support, shown)}) of the distribution {shown_as(self, shown)}, but found invalid values:\n"

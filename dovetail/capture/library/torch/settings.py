@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.capture.process.settings import READERS, Switch, turn, value
-from dovetail.capture.tables.known_callables import KNOWN, known
+from dovetail.capture.tables.known_callables import KNOWN, Handler, known
 from dovetail.capture.values.base import FALSE, NONE, Args, Kwargs, Session, Value
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import (
@@ -23,7 +23,7 @@ from dovetail.ir.settings import (
 _C: Any = torch._C
 
 
-def _writer(switch: Switch) -> Callable[[Any, Args, Kwargs], Value]:
+def _writer(switch: Switch) -> Handler:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         turn(s, switch, (args or [*kwargs.values()])[0].native())
         return NONE
@@ -65,7 +65,7 @@ def _enable_hooks(s: Session, args: Args, kwargs: Kwargs) -> Value:
 # switches were is put back when capture ends.
 
 
-def _reader(function: Callable[[], Any]) -> Callable[..., Value]:
+def _reader(function: Callable[[], Any]) -> Handler:
     def read(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if ATTENTION not in s.modes.changed:
             s.guard(None, GuardKind.STATE, (ATTENTION, READERS[ATTENTION]()))
@@ -74,7 +74,7 @@ def _reader(function: Callable[[], Any]) -> Callable[..., Value]:
     return read
 
 
-def _turning(write: Callable[[Any], None], read: Callable[[], Any]) -> Callable[..., Value]:
+def _turning(write: Callable[[Any], None], read: Callable[[], Any]) -> Handler:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         wanted, before = args[0].native(), read()
         if wanted != before:

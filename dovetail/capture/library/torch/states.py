@@ -18,7 +18,7 @@ from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.numbers.unbacked_sizes import Claim, UnbackedSize
 from dovetail.capture.process.settings import READERS
 from dovetail.capture.state.thread_state import enter_autocast, exit_autocast, grad_mode, set_grad_mode
-from dovetail.capture.tables.known_callables import INLINE, KNOWN, known
+from dovetail.capture.tables.known_callables import INLINE, KNOWN, Handler, known
 from dovetail.capture.tensors.assertions import FailedCheck, check_all, checked
 from dovetail.capture.values.base import FALSE, NONE, TRUE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
@@ -29,7 +29,7 @@ from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import ASKED, AUTOCAST_DEVICES, SETTINGS
 
 
-def constant(value: Any) -> Callable[..., Value]:
+def constant(value: Any) -> Handler:
     return lambda s, args, kwargs: Const(value)
 
 
@@ -58,7 +58,7 @@ KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(
 KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
 
 
-def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Callable[..., Value]:
+def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Handler:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         value = READERS[name]()
         if name not in s.modes.changed:
@@ -96,7 +96,7 @@ def _type(s: Session, args: Args, kwargs: Kwargs) -> Value:
 KNOWN[torch.Tensor.type] = _type
 
 
-def _method_alias(name: str) -> Callable[..., Value]:
+def _method_alias(name: str) -> Handler:
     return lambda s, args, kwargs: s.torch_method(name, args, kwargs)
 
 
@@ -104,7 +104,7 @@ for _name in ("is_floating_point", "is_complex", "numel", "is_signed", "is_infer
     KNOWN[getattr(torch, _name)] = _method_alias(_name)
 
 
-def _of_late_size(function: Any) -> Callable[..., Value]:
+def _of_late_size(function: Any) -> Handler:
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if unbacked_sizes.allowed(s):
             return s.torch_call(function, args, kwargs)
@@ -282,7 +282,7 @@ known(torch.get_default_device)(lambda s, args, kwargs: Const(torch.get_default_
 @known(torch._C._group_tensors_by_device_and_dtype)
 def _group_tensors(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """Columns of the lists, grouped by what the first list's tensor is."""
-    given: list[Any] = s.unpack(args[0])
+    given: list = s.unpack(args[0])
     lists = [row.all(s) for row in given]
     indexed = len(args) > 1 and s.truth(args[1])
     groups: dict[Any, tuple[list[list[Value]], list[Value]]] = {}

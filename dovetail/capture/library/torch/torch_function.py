@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -91,7 +90,7 @@ _switch(torch._C.DisableTorchFunctionSubclass, "subclasses_off")
 _switch(torch._C.DisableTorchFunction, "all_off")
 
 
-def _device_mode(step: str) -> Callable[..., Value]:
+def _device_mode(step: str) -> Handler:
     """`with torch.device(...)`: the mode that PyTorch makes for it."""
 
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
