@@ -250,13 +250,13 @@ def turn_views(patch: pytest.MonkeyPatch) -> None:
 
 def turn_inputs(patch: pytest.MonkeyPatch) -> None:
     """An input has other strides than the guards promise."""
-    load = assembly.program_runtime.load
+    load = assembly.load_program
 
     def turned(*args: Any) -> Callable[..., Any]:
         call = load(*args)
         return lambda x, *rest: call(x.t().contiguous().t(), *rest)
 
-    patch.setattr(assembly.program_runtime, "load", turned)
+    patch.setattr(assembly, "load_program", turned)
 
 
 def other_results(patch: pytest.MonkeyPatch) -> None:

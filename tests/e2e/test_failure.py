@@ -86,7 +86,7 @@ STAGES = {
     "partition": (pipeline, "partition"),
     "lower": (pipeline, "lower"),
     "schedule": (pipeline, "schedule"),
-    "loading": (assembly.program_runtime, "load"),
+    "loading": (assembly, "load_program"),
     "guards": (guards, "build"),
     "publishing": (runtime_entry.Dispatcher, "publish"),
 }

@@ -59,9 +59,9 @@ STAGES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "codegen": (cpu, "generate", lambda _: fail),
     "host: codegen": (pipeline.host, "generate", lambda _: fail),
     "kernels: load": (cpu_runtime, "load", lambda _: fail),
-    "program: load": (assembly.program_runtime, "load", lambda _: fail),
-    "run": (assembly.program_runtime, "load", fail_when_run),
-    "backward": (assembly.program_runtime, "load", fail_backwards),
+    "program: load": (assembly, "load_program", lambda _: fail),
+    "run": (assembly, "load_program", fail_when_run),
+    "backward": (assembly, "load_program", fail_backwards),
     "guards": (compilation.guards, "build", lambda _: fail),
 }
 if dovetail.config.check_kernels:  # whose host programs are made elsewhere
