@@ -305,3 +305,15 @@ def test_softmax_along_a_dimension_that_is_not_there(function, sizes):
     with pytest.raises(IndexError) as found:
         compiled(x)
     assert str(found.value) == str(wanted.value)
+
+
+@pytest.mark.parametrize("dtypes", [(torch.int64, torch.bool), (torch.bfloat16, torch.float32)])
+def test_a_gradient_of_dropout_has_the_dtype_of_what_is_multiplied(dtypes):
+    gradient, mask = (torch.ones(4, 3, dtype=dtype) for dtype in dtypes)
+    assert differences(torch.ops.aten.native_dropout_backward.default, gradient, mask, 2.0) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_attention_on_the_cpu_sums_in_the_dtype_that_its_kernel_has(dtype):
+    given = [torch.randn(2, 3, 5, 4, dtype=dtype).transpose(0, 1) for _ in range(3)]
+    assert differences(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default, *given) is None

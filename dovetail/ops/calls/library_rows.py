@@ -108,7 +108,7 @@ library("aten::_batch_norm_with_update_functional", shape=images.batch_norm_upda
 library("aten::mkldnn_rnn_layer", callee=lstm, opaque=frozenset((3,)))
 library("aten::mkldnn_rnn_layer_backward", callee=lstm_backward)
 library("aten::_embedding_bag", "aten::_embedding_bag_forward_only", opaque=frozenset((1, 2, 3)), may_raise=True)
-library("aten::_scaled_dot_product_flash_attention_for_cpu", callee=attention)
+library("aten::_scaled_dot_product_flash_attention_for_cpu", shape=normalization.attention_on_cpu, callee=attention)
 library("aten::_scaled_dot_product_flash_attention_for_cpu_backward", callee=attention_backward)
 # Seed and offset lie on the CPU, and on the GPU while a CUDA graph is recorded.
 library("aten::_scaled_dot_product_efficient_attention", "aten::_efficient_attention_forward",

@@ -284,7 +284,10 @@ def dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: Any) -> 
         return NotImplemented
     if on_gpu(gradient):
         return image(sizes, gradient)
-    return fresh(sizes, elementwise_strides(sizes, (gradient, mask)), gradient)
+    dtype = torch.promote_types(gradient.dtype, mask.dtype)
+    if not (dtype.is_floating_point or dtype.is_complex):
+        dtype = torch.get_default_dtype()  # that of the scale
+    return Spec(sizes, elementwise_strides(sizes, (gradient, mask)), dtype, gradient.device)
 
 
 def channel_shuffle(x: torch.Tensor, groups: int) -> Any:

@@ -10,7 +10,7 @@ import torch
 from dovetail.ir.devices import on_gpu, on_host
 from dovetail.ops.fake.dtype_probe import probe_reduction
 from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh
-from dovetail.ops.fake.rules.layout import axis, contiguous
+from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty
 
 
@@ -49,6 +49,15 @@ def rms_norm_backward(
         return NotImplemented
     found = layer_norm_backward(gradient, x, shape, None, rstd, weight, None, (*mask, False))
     return found if found is NotImplemented else found[:2]
+
+
+def attention_on_cpu(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> Any:
+    """The meta kernel of PyTorch 2.11 has sums in float32 where the kernel has them in float64."""
+    if query.dtype is not torch.float64:
+        return NotImplemented
+    batch, heads, length, _size = sizes = tuple(query.shape)
+    sums = fresh((batch, heads, length), (length * heads, 1, heads), query)
+    return fresh(sizes, elementwise_strides(sizes, (query,)), query), sums
 
 
 def attention_backward(
