@@ -11,6 +11,7 @@ Results are cached by code object.
 from __future__ import annotations
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from opcode import EXTENDED_ARG, opname
@@ -36,7 +37,7 @@ from dovetail.bytecode.instructions import (
 )
 from dovetail.bytecode.pythons import HERE, Python
 from dovetail.ir.records import dataclass
-from dovetail.ir.stores import Store, remembered
+from dovetail.ir.stores import Store
 
 Position = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end column
 
@@ -72,16 +73,32 @@ class Region:
 INLINED = " (inlined)"  # ends the name of a comprehension's variable where a free variable has that name
 
 
+class Parameters(NamedTuple):
+    """Names by the kinds of a signature; `star` and `double` are those of `*args` and `**kwargs`."""
+
+    positional: tuple[str, ...]
+    keyword_only: tuple[str, ...]
+    positional_only: int
+    star: str | None
+    double: str | None
+
+
+SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR  # a call runs none of their code
+
+
 class Code:
     """A decoded code object; `positions(k)` gives instruction k's place in the source."""
 
-    __slots__ = ("code", "instructions", "regions", "fast_names", "_positions", "_lines", "__weakref__")
+    __slots__ = (
+        "code", "instructions", "regions", "fast_names", "parameters", "suspended", "_positions", "__weakref__",
+    )  # fmt: skip
 
     def __init__(self, code: CodeType, python: Python | None = HERE, names: Sequence[str] = opname) -> None:
         """`names` are the opcodes of that Python by number."""
         assert python is not None, "a version of Python that is refused"
         self.code = code
-        self.fast_names = _fast_names(code)
+        self.fast_names, self.parameters = _fast_names(code), _parameters(code)
+        self.suspended = bool(code.co_flags & SUSPENDED)
         decoder = _Decoder(code, self.fast_names, python, names)
         self.instructions = decoder.decoded()
         self.regions = _regions(code, decoder.index_of | decoder.borders)
@@ -100,16 +117,23 @@ class Code:
         return None
 
 
-_known: weakref.WeakValueDictionary[CodeType, Code] = weakref.WeakValueDictionary()
+_known: weakref.WeakValueDictionary[int, Code] = weakref.WeakValueDictionary()
 _latest = Store(5000)
 
 
 def decode(code: CodeType) -> Code:
-    """The decoded form of `code`; the same object as long as anybody has it."""
-    found = _known.get(code)
+    """The decoded form of `code`; the same object as long as anybody has it.
+
+    By address: a decoded form keeps its code alive, and to hash code is to read all of it.
+    """
+    key = id(code)
+    found = _latest.get(key)
     if found is None:
-        found = _known[code] = Code(code)
-    return _latest.keep(code, found)
+        found = _known.get(key)
+        if found is None:
+            found = _known[key] = Code(code)
+        _latest.keep(key, found)
+    return found
 
 
 def _fast_names(code: CodeType) -> tuple[str, ...]:
@@ -120,6 +144,15 @@ def _fast_names(code: CodeType) -> tuple[str, ...]:
     arguments, free = set(code.co_varnames), set(code.co_freevars)
     own = code.co_varnames + tuple(n for n in code.co_cellvars if n not in arguments)
     return tuple(n + INLINED if n in free else n for n in own) + code.co_freevars
+
+
+def _parameters(code: CodeType) -> Parameters:
+    names, count, only = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
+    star, double = bool(code.co_flags & inspect.CO_VARARGS), bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return Parameters(
+        names[:count], names[count : count + only], code.co_posonlyargcount,
+        names[count + only] if star else None, names[count + only + star] if double else None,
+    )  # fmt: skip
 
 
 Unit = tuple[int, int, str, int]  # a native instruction with EXTENDED_ARG and caches: offset, end, name, argument
@@ -327,10 +360,3 @@ def exception_table(code: CodeType) -> Iterator[tuple[int, ...]]:
             numbers.append(number)
             number = 0
     return zip(*[iter(numbers)] * 4)
-
-
-@remembered(5000)
-def flags(code: CodeType) -> tuple[bool, bool, bool]:
-    """(*args?, **kwargs?, generator or coroutine?)"""
-    bits = code.co_flags
-    return bool(bits & 4), bool(bits & 8), bool(bits & (0x20 | 0x80 | 0x100 | 0x200))

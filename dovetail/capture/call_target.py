@@ -167,4 +167,4 @@ def _run(s: Session, function: FunctionType, values: dict[str, Value]) -> Value:
     for index, (cell, name) in enumerate(zip(value.closure, code.co_freevars)):
         cell.source = Cell(index, name)
     value.parts_loaded = True
-    return s.call_frame(value, values)
+    return s.run_frame(value, values)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
-from dovetail.bytecode.decode import flags
+from dovetail.bytecode.decode import SUSPENDED
 from dovetail.capture.breaks.messages import as_called
 from dovetail.capture.breaks.trace_rest import trace_continuation
 from dovetail.capture.call_target import CallTarget, take_apart, trace_call, underlying
@@ -201,7 +201,7 @@ def _refuse_disabled(target: CallTarget) -> None:
 def _refuse_generators(target: CallTarget) -> None:
     """A call of a generator function runs nothing of it: its body runs when somebody asks for the values."""
     function = target.function
-    if function is not None and flags(function.__code__)[2]:
+    if function is not None and function.__code__.co_flags & SUSPENDED:
         raise Unsupported(
             "generator-function", f"{function.__qualname__} yields or awaits, and calling it runs none of its code"
         )

@@ -49,7 +49,6 @@ from dovetail.capture.state.side_effects import Effects
 from dovetail.capture.tensors import inputs, numpy_arrays, operations, random_numbers, tensor_attributes
 from dovetail.capture.tensors.torch_function import Overrides
 from dovetail.capture.values.base import MISSING, Const, Raised, Value
-from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.objects import ExceptionValue
 from dovetail.capture.values.rules import Rules
 from dovetail.errors import Location, Unsupported
@@ -85,7 +84,6 @@ class Session(Rules):
         self.constants: dict[Any, Any] = {}  # results of functions that are marked so
         self.comptime = True  # is code that the program wants run at compile time to run?
         self.watch: Any = None  # shows each instruction; see tracing_log.py
-        self.metrics = {"frames": 0, "instructions": 0}
 
     # ------------------------------------------------------------ facts relied on
 
@@ -259,10 +257,6 @@ class Session(Rules):
         """Call what the capture is of."""
         return function.call(self, args, kwargs)
 
-    def call_frame(self, function: FunctionValue, values: dict[str, Value]) -> Value:
-        """Run the function with its parameters already bound."""
-        return calls.run_frame(self, function, values)
-
     wrap = wrapping.wrap
     from_native = wrapping.from_native
     generic_get_attr = attributes.generic_get_attr
@@ -281,6 +275,7 @@ class Session(Rules):
     call_known = calls.call_known
     call_object = calls.call_object
     call_python = calls.call_python
+    run_frame = calls.run_frame
     call_class = classes.call_class
     instantiate = classes.instantiate
     binary = operators.binary

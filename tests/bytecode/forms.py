@@ -93,7 +93,8 @@ def recorded(code: Any) -> dict[str, str]:
 def restored(texts: dict[str, str]) -> Any:
     """What `decode` asks of it: a code object of this Python would change the bytes of another."""
     tables = {n: bytes.fromhex(texts[n]) for n in ("co_code", "co_exceptiontable")}
-    return types.SimpleNamespace(**tables, **{n: ast.literal_eval(texts[n]) for n in FIELDS})
+    signature = dict.fromkeys(("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags"), 0)
+    return types.SimpleNamespace(**tables, **signature, **{n: ast.literal_eval(texts[n]) for n in FIELDS})
 
 
 def record() -> dict[str, Any]:

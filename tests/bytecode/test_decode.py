@@ -69,6 +69,13 @@ def test_decoding_is_cached():
     assert decode(codes.__code__) is decode(codes.__code__)
 
 
+def test_equal_code_of_two_files_stays_that_of_its_file():
+    """Code objects are equal whatever file they come from."""
+    first, second = (compile("def f(x): return x\n", file, "exec").co_consts[0] for file in ("a.py", "b.py"))
+    assert first == second
+    assert [decode(code).code.co_filename for code in (first, second)] == ["a.py", "b.py"]
+
+
 def test_where_python_goes_on():
     """At the instruction; behind what is left of one that stands for several, such as the NULL of a method's call."""
     decoded = decode(compile("a.m(b)", "", "eval"))

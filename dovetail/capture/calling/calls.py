@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 import decimal
-from types import CodeType, FunctionType, GenericAlias
-from typing import TYPE_CHECKING, Any
+from types import FunctionType, GenericAlias
+from typing import Any, NoReturn
 
 import numpy
 import torch
 
 from dovetail.bytecode import decode
-from dovetail.bytecode.decode import flags
+from dovetail.bytecode.decode import Parameters
 from dovetail.capture.calling.marked_callables import call_marked
 from dovetail.capture.calling.nn_modules import call_module
 from dovetail.capture.calling.scripted_functions import call_scripted
@@ -39,7 +39,7 @@ from dovetail.capture.tables.known_callables import (
     STANDINS,
 )
 from dovetail.capture.values.array import ArrayValue
-from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, Const, NotNative, Value
+from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, NotNative, Session, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
@@ -47,10 +47,6 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import NOWHERE, Unsupported
 from dovetail.ir import marks, process
 from dovetail.ir.literals import in_words
-from dovetail.ir.stores import remembered
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 GROWN = 16  # frames at a time, for which there is room from the beginning
 
@@ -58,7 +54,7 @@ GROWN = 16  # frames at a time, for which there is room from the beginning
 def call_function(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a Python function: marked ones, those with a handler, or a new frame."""
     real = function.real
-    closure = CLOSURES.get(function.code)
+    closure = CLOSURES.get(id(function.code))
     if closure is not None:
         _load_parts(s, function)
         return closure(s, function, args, kwargs)
@@ -66,6 +62,8 @@ def call_function(s: Session, function: FunctionValue, args: list[Value], kwargs
         found = marks.of_function(real)
         if found is not None:
             return call_marked(s, function, args, kwargs, found)
+        if function.unlisted:
+            return call_python(s, function, args, kwargs)
         handler = KNOWN.get(real)
         if handler is not None:
             result = handler(s, *(led(real, args, kwargs) if kwargs else (args, kwargs)))
@@ -95,6 +93,7 @@ def call_function(s: Session, function: FunctionValue, args: list[Value], kwargs
         by_code = KNOWN.get(real.__code__) if real.__dict__ else None
         if by_code is not None:
             return by_code(s, [function, *args], kwargs)
+        function.unlisted = handler is None
     return call_python(s, function, args, kwargs)
 
 
@@ -112,9 +111,7 @@ PEER_WRAPPERS = {
 def call_python(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Inline a call: run the function's bytecode in a frame of its own."""
     _load_parts(s, function)
-    values: dict[str, Any] = {}
-    bind_arguments(s, function, args, kwargs, values)
-    return run_frame(s, function, values)
+    return run_frame(s, function, _bound(s, function, args, kwargs))
 
 
 def _load_parts(s: Session, function: FunctionValue) -> None:
@@ -133,45 +130,28 @@ def run_frame(s: Session, function: FunctionValue, values: dict[str, Any]) -> Va
         raise Unsupported("recursion", reason, stack=s.stack(), break_candidates=NOWHERE)
     if depth % GROWN == GROWN - 1:
         process.grow(GROWN)
-    scope = s.scope(function.globals, function.globals.get("__name__"))
-    frame = Frame(s, decode(function.code), scope, function)
+    code = decode(function.code)
+    frame = Frame(s, code, s.scope(function.globals, function.globals.get("__name__")), function)
     frame.locals = values
-    for name, cell in zip(function.code.co_freevars, function.closure):
-        values[name] = cell
-    s.metrics["frames"] += 1
-    frame.direct, s.expected = s.expected is function.code, None
-    if flags(function.code)[2]:
-        frame.direct = False
-        return GeneratorValue(frame)
-    return frame.run_call()
+    if function.closure:
+        values.update(zip(code.code.co_freevars, function.closure))
+    frame.direct, s.expected = s.expected is function.code and not code.suspended, None
+    return GeneratorValue(frame) if code.suspended else frame.run_call()
 
 
-@remembered(5000)
-def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], int, str | None, str | None]:
-    """Positional names, keyword-only names, positional-only count, *args name, **kwargs name."""
-    names, count, only = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
-    varargs, varkw, _ = flags(code)
-    star = names[count + only] if varargs else None
-    double = names[count + only + varargs] if varkw else None
-    return names[:count], names[count : count + only], code.co_posonlyargcount, star, double
-
-
-def bind_arguments(
-    s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value], out: dict[str, Any]
-) -> None:
-    """Assign arguments to parameters by Python's rules, filling `out`."""
-    positional, keyword_only, _, star, double = _parameters(function.code)
+def _bound(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Any]:
+    """The values of the parameters, by Python's rules."""
+    parameters = decode(function.code).parameters
+    positional, keyword_only, _, star, double = parameters
     count = len(positional)
-    for name, value in zip(positional, args):
-        out[name] = value
+    out: dict[str, Any] = dict(zip(positional, args))
     if len(args) > count and star is None:
         _refuse_arguments(s, function, args, kwargs)
-    extra = _bind_keywords(s, function, kwargs, out)
+    extra = _bind_keywords(parameters, kwargs, out) if kwargs else {}
     if extra is None:
         _refuse_arguments(s, function, args, kwargs)
-        return
     first_default = count - len(function.defaults)
-    for k in range(min(len(args), count), count):
+    for k in range(len(args), count):
         name = positional[k]
         if name in out:
             continue
@@ -186,12 +166,11 @@ def bind_arguments(
     if star is not None:
         out[star] = TupleValue(args[count:])
     if double is not None:
-        rest = DictValue()
-        rest.entries = {n: (Const(n), v) for n, v in extra.items()}
-        out[double] = rest
+        out[double] = DictValue.named(extra)
+    return out
 
 
-def _refuse_arguments(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> None:
+def _refuse_arguments(s: Session, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]) -> NoReturn:
     """Raise what Python raises: an empty function of the same signature is called in vain."""
     code = function.code
     hollow = code.replace(
@@ -212,11 +191,9 @@ def _refuse_arguments(s: Session, function: FunctionValue, args: list[Value], kw
 EMPTY = (lambda: None).__code__
 
 
-def _bind_keywords(
-    s: Session, function: FunctionValue, kwargs: dict[str, Value], out: dict[str, Any]
-) -> dict[str, Value] | None:
+def _bind_keywords(parameters: Parameters, kwargs: dict[str, Value], out: dict[str, Any]) -> dict[str, Value] | None:
     """Assign keyword arguments; what is left over goes to **kwargs. None: they do not fit."""
-    positional, keyword_only, posonly, _, double = _parameters(function.code)
+    positional, keyword_only, posonly, _, double = parameters
     extra = {}
     for name, value in kwargs.items():
         if name in positional[posonly:] or name in keyword_only:
@@ -352,4 +329,4 @@ def call_object(s: Session, value: Value, args: list[Value], kwargs: dict[str, V
     return method.call(s, args, kwargs)
 
 
-__all__ = ["bind_arguments", "call_function", "call_known", "call_object", "call_python", "fold"]
+__all__ = ["call_function", "call_known", "call_object", "call_python", "fold"]

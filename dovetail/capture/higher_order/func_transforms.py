@@ -123,7 +123,7 @@ def _closure(transform: Any, code: types.CodeType) -> None:
         settings = {n: pytrees.pair(s, free[n])[1] for n in names if n in free}
         return transformed(s, transform, free["func"], settings, args, kwargs)
 
-    CLOSURES[code] = handler
+    CLOSURES[id(code)] = handler
 
 
 for _transform in higher_order.TRANSFORMS:

@@ -320,9 +320,7 @@ def _doc(value: FunctionValue) -> Value:
 
 
 def _keyword_defaults(value: FunctionValue) -> Value:
-    made = DictValue()
-    made.entries = {k: (Const(k), v) for k, v in value.kwdefaults.items()}
-    return made if made.entries else NONE
+    return DictValue.named(value.kwdefaults) if value.kwdefaults else NONE
 
 
 # Attributes of functions made inside.

@@ -61,7 +61,7 @@ def finish(s: Session, ending: ResidualEnding, function: Any) -> Captured:
     rely_on_separate_changes(s)
     rely_on_separate_keys(s)
     forget_offsets(s)
-    metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes), **s.metrics}
+    metrics = {"ops": sum(n.op.startswith("call") for n in s.graph.nodes)}
     bound = tuple(s.relied.bound)
     s.table.sizes.where = str  # what later stages rely on, they say themselves
     return Captured(

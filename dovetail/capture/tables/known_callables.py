@@ -1,7 +1,7 @@
 """The tables that calls are looked up in; the other files of this folder fill them.
 
     KNOWN      a callable → a function of (session, args, kwargs) that gives the result
-    CLOSURES   a code object → a function of (session, function, args, kwargs): what a decorator returned
+    CLOSURES   a code object's address → a function of (session, function, args, kwargs): what a decorator returned
     STANDINS   a callable → a Python function traced in its place
     ITERATORS  the code of a stand-in that is a generator → the class whose instance it stands for
     FOLDED     pure native callables, called while capturing when every argument is known
@@ -33,7 +33,7 @@ INLINE = Value()
 CALL_LATER = "call later"
 
 KNOWN: dict[Any, Handler] = {}
-CLOSURES: dict[Any, Callable[[Session, FunctionValue, Args, Kwargs], Value]] = {}
+CLOSURES: dict[int, Callable[[Session, FunctionValue, Args, Kwargs], Value]] = {}
 STANDINS: dict = {}
 ITERATORS: dict[CodeType, type] = {}
 FOLDED: set[Any] = set()

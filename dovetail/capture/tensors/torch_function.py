@@ -107,7 +107,8 @@ def overridden(s: Session, function: Any, args: Args, kwargs: Kwargs, native: Ca
     types = TupleValue([ClassValue(v.cls) for v in found])
     if s.overrides.modes and not s.overrides.all_off:
         with s.overrides.without_innermost() as mode:
-            result = s.call(s.get_attr(mode, "__torch_function__"), public, types, TupleValue(args), _named(kwargs))
+            method = s.get_attr(mode, "__torch_function__")
+            result = s.call(method, public, types, TupleValue(args), DictValue.named(kwargs))
         if result is not NOT_IMPLEMENTED:
             return result
     for value in found:
@@ -116,17 +117,11 @@ def overridden(s: Session, function: Any, args: Args, kwargs: Kwargs, native: Ca
             result = _default(s, value.cls, public, types, args, native)
         else:
             receiver = s.get_attr(value, "__torch_function__")
-            result = s.call(receiver, public, types, TupleValue(args), _named(kwargs))
+            result = s.call(receiver, public, types, TupleValue(args), DictValue.named(kwargs))
         if result is not NOT_IMPLEMENTED:
             return result
     name = getattr(function, "__name__", str(function))
     return s.throw(TypeError, f"no implementation found for '{name}' on types that implement __torch_function__")
-
-
-def _named(kwargs: Kwargs) -> Value:
-    made = DictValue()
-    made.entries = {n: (Const(n), v) for n, v in kwargs.items()}
-    return made
 
 
 def _default(s: Session, cls: type, function: Value, types: Value, args: Args, native: Callable[[], Value]) -> Value:

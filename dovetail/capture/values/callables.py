@@ -38,7 +38,10 @@ class CellValue(Value):
 class FunctionValue(ObjectValue):
     """A Python function, from outside (`real`) or made by MAKE_FUNCTION."""
 
-    __slots__ = ("code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations", "anew", "parts_loaded")
+    __slots__ = (
+        "code", "globals", "name", "defaults", "kwdefaults", "closure", "annotations", "anew",
+        "parts_loaded", "unlisted",
+    )  # fmt: skip
     cls: type
 
     def __init__(
@@ -52,6 +55,7 @@ class FunctionValue(ObjectValue):
         self.annotations: Value | None = None
         self.anew = False  # another function object in each call, known by its code
         self.parts_loaded = False  # defaults and cells, of a real one
+        self.unlisted = False  # has no table another way to call it than to run its code? True once that was asked
 
     def native(self) -> Any:
         if self.real is MISSING:

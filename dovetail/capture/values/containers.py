@@ -31,15 +31,17 @@ class SequenceValue(ObjectValue):
     """
 
     __slots__ = ("head", "span", "tail", "changed", "maxlen", "moves")
+    plain: type  # the class of those that no other is named for
 
     def __init__(
-        self, items: Iterable[Any], cls: type, real: Any = MISSING, source: Source | None = None
+        self, items: Iterable[Any], cls: type | None = None, real: Any = MISSING, source: Source | None = None
     ) -> None:
-        super().__init__(cls, real, source)
-        self.items = list(items)
-        self.changed = False
+        super().__init__(cls or self.plain, real, source)
+        self.head: list = list(items)
+        self.span: Span | None = None
+        self.tail: list = []
+        self.changed, self.moves = False, 0
         self.maxlen: int | None = None
-        self.moves = 0
 
     @property
     def items(self) -> list:
@@ -50,9 +52,7 @@ class SequenceValue(ObjectValue):
 
     @items.setter
     def items(self, items: list) -> None:
-        self.head: list = items
-        self.span: Span | None = None
-        self.tail: list = []
+        self.head, self.span, self.tail = items, None, []
 
     @property
     def divisible(self) -> bool:
@@ -148,9 +148,7 @@ class ListValue(SequenceValue):
     """
 
     __slots__ = ()
-
-    def __init__(self, items: Iterable[Any], cls: type = list, real: Any = MISSING, source: Any = None) -> None:
-        super().__init__(items, cls, real, source)
+    plain = list
 
     def extend(self, values: list) -> None:
         """Put them at the end, of which only a `maxlen` is left."""
@@ -169,9 +167,7 @@ class ListValue(SequenceValue):
 
 class TupleValue(SequenceValue):
     __slots__ = ()
-
-    def __init__(self, items: Iterable[Any], cls: type = tuple, real: Any = MISSING, source: Any = None) -> None:
-        super().__init__(items, cls, real, source)
+    plain = tuple
 
     def native(self) -> Any:
         items = [native(v) for v in self.items]
@@ -250,6 +246,13 @@ class DictValue(ObjectValue):
         self._entries = Entries()
         self.changed = False
         self.default_factory: Value | None = None
+
+    @classmethod
+    def named(cls, values: Mapping[str, Value]) -> DictValue:
+        """A new one, as of keyword arguments."""
+        made = cls()
+        made.entries = {name: (Const(name), value) for name, value in values.items()}
+        return made
 
     @property
     def entries(self) -> Entries:

@@ -78,9 +78,7 @@ def _run_body(s: Session, body: Value, table: dict[str, Value]) -> Value:
 def _construct(s: Session, meta: type, name: str, bases: Args, table: dict[str, Value], kwargs: Kwargs) -> Value:
     if meta is type or not _is_users(s, meta):
         return create(s, meta, name, bases, table, kwargs)
-    namespace = DictValue()
-    namespace.entries = {k: (Const(k), v) for k, v in table.items()}
-    return s.call(ClassValue(meta), Const(name), TupleValue(bases), namespace, **kwargs)
+    return s.call(ClassValue(meta), Const(name), TupleValue(bases), DictValue.named(table), **kwargs)
 
 
 def _is_users(s: Session, meta: type) -> bool:
