@@ -97,7 +97,8 @@ class Code:
         """`names` are the opcodes of that Python by number."""
         assert python is not None, "a version of Python that is refused"
         self.code = code
-        self.fast_names, self.parameters = _fast_names(code), _parameters(code)
+        self.fast_names = _fast_names(code)
+        self.parameters = _parameters(code)
         self.suspended = bool(code.co_flags & SUSPENDED)
         decoder = _Decoder(code, self.fast_names, python, names)
         self.instructions = decoder.decoded()
@@ -148,7 +149,8 @@ def _fast_names(code: CodeType) -> tuple[str, ...]:
 
 def _parameters(code: CodeType) -> Parameters:
     names, count, only = code.co_varnames, code.co_argcount, code.co_kwonlyargcount
-    star, double = bool(code.co_flags & inspect.CO_VARARGS), bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    star = bool(code.co_flags & inspect.CO_VARARGS)
+    double = bool(code.co_flags & inspect.CO_VARKEYWORDS)
     return Parameters(
         names[:count], names[count : count + only], code.co_posonlyargcount,
         names[count + only] if star else None, names[count + only + star] if double else None,

@@ -79,7 +79,6 @@ class Session(Rules):
         self.frames: list[Any] = []
         self.waiting: list[Any] = []  # generators whose closing would show; see generator_lifetime.py
         self.current_exception: Value | None = None
-        self.expected: Any = None  # the code whose frame the running call instruction makes
         self.writing: set[int] = set()  # containers whose text is being made
         self.constants: dict[Any, Any] = {}  # results of functions that are marked so
         self.comptime = True  # is code that the program wants run at compile time to run?
@@ -124,10 +123,8 @@ class Session(Rules):
 
     def user_line(self) -> str:
         """`file:line` of the instruction that runs now."""
-        if not self.frames:
-            return ""
-        frame = self.frames[-1]
-        return f"{frame.code.code.co_filename}:{frame.line()}"
+        frame = next((f for f in reversed(self.frames) if f.code.code not in HIDDEN), None)
+        return "" if frame is None else f"{frame.code.code.co_filename}:{frame.line()}"
 
     def user_frames(self) -> list[Any]:
         """The frames of code that the user knows of, outermost first."""
@@ -136,6 +133,15 @@ class Session(Rules):
     def stack(self) -> tuple[Location, ...]:
         """Where the traced program is, outermost frame first."""
         return self.frames[-1].stack() if self.frames else ()
+
+    def awaited(self) -> Any:
+        """What the running instruction waits for, whose result is its own; whoever asks takes it over."""
+        if not self.frames:
+            return None
+        frame = self.frames[-1]
+        found = frame.awaits
+        frame.awaits = None
+        return found
 
     def unsupported(self, code: str, reason: str, remedy: str = "") -> NoReturn:
         """Give up on this capture; never returns."""

@@ -454,3 +454,103 @@ def test_what_remains_runs_eagerly_as_well(fn):
         for part in list(compiled._dovetail_dispatcher.compiler.rests.values()):
             part.publish(())
         compare(compiled(x), fn(x))
+
+
+class Reluctant:
+    """Knows nothing of anybody, and says so after the graph has ended."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __add__(self, other):
+        dovetail.graph_break()
+        return NotImplemented
+
+    def __ne__(self, other):
+        dovetail.graph_break()
+        return NotImplemented
+
+
+class Willing(Reluctant):
+    def __radd__(self, other):
+        dovetail.graph_break()
+        return other.x + self.x
+
+    def __eq__(self, other):
+        dovetail.graph_break()
+        return other.x is self.x
+
+
+def test_each_attempt_of_an_operator_can_end_the_graph():
+    """The reflected method of a class that is no subclass, and `!=` as the opposite of another's `==`."""
+
+    class Other:
+        __radd__, __eq__ = Willing.__radd__, Willing.__eq__
+        __init__ = Reluctant.__init__
+
+    def added(x): return (Reluctant(x) + Other(x * 2)) * 2
+    def unequal(x): return x + (Reluctant(x) != Other(x))
+    def unlike(x): return x + (Reluctant(x) != Reluctant(x))
+
+    checked(added, lambda k: (torch.tensor([1.0, 2.0]) + k,), 2)
+    checked(unequal, lambda k: (torch.tensor([1.0, 2.0]) + k,), 2)
+    checked(unlike, lambda k: (torch.tensor([1.0, 2.0]) + k,), 2)
+
+
+def test_what_nobody_knows_is_an_error_with_pythons_words():
+    def fn(x):
+        try:
+            return Reluctant(x) + 1
+        except TypeError as error:
+            return x, str(error)
+
+    compiled = dovetail.compile(fn, backend="eager")
+    assert compiled(torch.ones(1))[1] == fn(torch.ones(1))[1]
+
+
+def test_protocols_are_nothing_that_an_entry_relies_on():
+    def fn(x): return Plain(x) == 3, len(Plain(x)), -Plain(x)
+
+    compiled = dovetail.compile(fn, backend="eager")
+    compiled(torch.ones(2))
+    guards = [g for part in parts_of(compiled) for entry in part.entries for g in entry.captured.guards]
+    assert guards and not any("polyfills" in g.source.name() for g in guards if g.source is not None)
+
+
+class Named:
+    def __init__(self, x, *, factor=1, **others):
+        self.x, self.others = sign(x) * factor, others
+
+
+def test_arguments_by_keyword_are_those_of_the_constructor():
+    def fn(x):
+        made = Named(x, factor=3, more=x + 1)
+        return made.x, made.others
+
+    assert {"sin", "cos"} <= broken_inside(fn, 2)
+
+
+def test_an_operator_in_place_goes_on_to_the_reflected_method():
+    class Left(Reluctant):
+        __iadd__ = Reluctant.__add__
+
+    def fn(x):
+        left = Left(x)
+        left += Willing(x * 2)
+        return left * 2
+
+    checked(fn, lambda k: (torch.tensor([1.0, 2.0]) + k,), 3)
+
+
+def test_a_guard_made_on_behalf_of_a_protocol_has_the_users_line():
+    """What a number from outside is compared with is in the method, and who asks for its truth is not."""
+    class Sized:
+        def __init__(self, count): self.count = count
+        def __len__(self): return self.count
+
+    def fn(x, sized): return x + 1 if sized else x
+
+    compiled = dovetail.compile(fn, backend="eager", fullgraph=True)
+    compiled(torch.ones(2), Sized(3))
+    guards = [g for part in parts_of(compiled) for entry in part.entries for g in entry.captured.guards]
+    assert {g.user_line.rpartition(":")[0] for g in guards if g.user_line} == {__file__}

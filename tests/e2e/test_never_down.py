@@ -144,7 +144,7 @@ def test_errors_may_be_suppressed_all_the_same(stage: str) -> None:
 def test_a_mistake_at_an_instruction_ends_the_graph_with_a_warning() -> None:
     """What follows is compiled, and the instruction is plain Python's."""
 
-    def missing(*_: Any) -> Any:
+    def missing(*_: Any, **__: Any) -> Any:
         raise KeyError("injected")
 
     compiled = dovetail.compile(model)

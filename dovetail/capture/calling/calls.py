@@ -135,7 +135,7 @@ def run_frame(s: Session, function: FunctionValue, values: dict[str, Any]) -> Va
     frame.locals = values
     if function.closure:
         values.update(zip(code.code.co_freevars, function.closure))
-    frame.direct, s.expected = s.expected is function.code and not code.suspended, None
+    frame.direct = s.awaited() is function.code and not code.suspended
     return GeneratorValue(frame) if code.suspended else frame.run_call()
 
 

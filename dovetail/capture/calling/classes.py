@@ -9,22 +9,18 @@ import enum
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.calling.calls import fold
-from dovetail.capture.cpython import special_results
 from dovetail.capture.cpython.native_arguments import fitted
-from dovetail.capture.interpreter.tail_calls import remaining
+from dovetail.capture.interpreter.tail_calls import protocol
 from dovetail.capture.polyfills.protocols import construct
 from dovetail.capture.tables.known_callables import FOLDED, KNOWN, STANDINS
-from dovetail.capture.values.base import Args, Value
-from dovetail.capture.values.callables import ClassValue
+from dovetail.capture.values.base import Args, Session, Value
+from dovetail.capture.values.callables import ClassValue, PreparedCall
 from dovetail.capture.values.containers import DictValue, ListValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, ObjectValue
 from dovetail.capture.values.sets import SetValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 FUNCTION = types.FunctionType
 ABSTRACT = 1 << 20
@@ -51,7 +47,7 @@ def call_class(s: Session, value: ClassValue, args: list[Value], kwargs: dict[st
 def instantiate(s: Session, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """What `type.__call__` does: `__new__` and, where that gives an instance, `__init__`."""
     cls = value.real
-    instruction, s.expected = s.expected is value, None
+    instruction = s.awaited() is value
     new = s.static(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new
     if type(new) is FUNCTION:
@@ -64,14 +60,8 @@ def instantiate(s: Session, value: ClassValue, args: list[Value], kwargs: dict[s
         made = allocate(s, cls, new, args)
     init = s.static(cls, "__init__")
     if type(init) is FUNCTION:
-        function = s.wrap(init, None)
-        if instruction:
-            values = {"made": made}
-            found = remaining(s, construct, values, function, lambda: function.call(s, [made, *args], kwargs))
-        else:
-            found = function.call(s, [made, *args], kwargs)
-        special_results.result(s, made, "__init__", found)
-    elif init is not object.__init__:
+        return protocol(s, construct, [PreparedCall(s.wrap(init, None), [made, *args], kwargs), made], instruction)
+    if init is not object.__init__:
         _native_init(s, made, init, args, kwargs)
     elif (args or kwargs) and new is object.__new__:
         s.throw(TypeError, f"{cls.__name__}() takes no arguments")

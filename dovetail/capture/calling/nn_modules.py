@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.modules import module as torch_module
@@ -11,14 +11,11 @@ from torch.nn.modules import module as torch_module
 from dovetail.capture.calling.lazy_modules import initialize
 from dovetail.capture.interpreter.tail_calls import of_forward, of_method
 from dovetail.capture.process.trusted_code import foreign
-from dovetail.capture.values.base import Value
+from dovetail.capture.values.base import Session, Value
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import ModuleValue, real_dict
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_forward_hooks", "_forward_pre_hooks")
 GLOBAL_HOOKS = (
@@ -88,8 +85,9 @@ def _original(s: Session, value: ModuleValue) -> ModuleValue:
 
 def _instead_of_forward(s: Session, value: ModuleValue, method: Value) -> Value:
     """If the module is what an instruction calls, so is the method."""
-    if s.expected is not None and s.expected is of_forward(value.cls):
-        s.expected = of_method(method)
+    frame = s.frames[-1] if s.frames else None
+    if frame is not None and frame.awaits is not None and frame.awaits is of_forward(value.cls):
+        frame.awaits = of_method(method)
     return method
 
 

@@ -16,15 +16,14 @@ from dovetail.capture.polyfills.iteration import listed
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.state.module_globals import ModuleGlobals
 from dovetail.capture.tables.opcode_handlers import called, op
-from dovetail.capture.values.base import NULL, Const
-from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue
+from dovetail.capture.values.base import NULL, Const, Session
+from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import Lazy
 from dovetail.ir import asked
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
-    from dovetail.capture.session import Session
 
 
 @op("CALL")
@@ -53,11 +52,10 @@ def invoke(f: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> 
         frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
         if frame_reader is not None:
             return frame_reader(f)
-    function, args = standing_in(f.s, function, args, kwargs)
-    f.s.expected = of_call(function, args)
-    result = function.call(f.s, args, kwargs)
-    f.s.expected = None
-    return result
+    if isinstance(function, (KnownValue, MethodValue)):
+        function, args = standing_in(f.s, function, args, kwargs)
+    f.awaits = of_call(function, args)
+    return function.call(f.s, args, kwargs)
 
 
 def _locals(f: Frame) -> Any:

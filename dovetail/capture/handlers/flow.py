@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from dovetail.capture.handlers.stack import decided
 from dovetail.capture.interpreter.exception_groups import match_group, to_raise
 from dovetail.capture.interpreter.frame import stopped_with
-from dovetail.capture.interpreter.tail_calls import ONLY_LISTED, of_protocol, of_special, streamed, within
+from dovetail.capture.interpreter.tail_calls import ONLY_LISTED, of_protocol, of_special, protocol, streamed
 from dovetail.capture.polyfills.protocols import HIDDEN, Ahead, ahead
 from dovetail.capture.tables.opcode_handlers import YIELD, op
-from dovetail.capture.values.base import NONE, Const, Raised, Value, boolean, is_singleton
+from dovetail.capture.values.base import NONE, Const, Raised, Session, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.iterators import IteratorValue
@@ -22,7 +21,6 @@ from dovetail.capture.values.objects import ExceptionValue, Handling, ObjectValu
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
     from dovetail.capture.interpreter.frame import Frame
-    from dovetail.capture.session import Session
 
 
 @op("JUMP")
@@ -79,9 +77,8 @@ def get_iter(f: Frame, i: Instruction) -> None:
     if sys.getrefcount(f.stack_[-1]) == ONLY_LISTED:
         f.stack_[-1] = streamed(f.s, f.stack_[-1])
     value = f.stack_.pop()
-    f.s.expected = of_special(f.s, value, "__iter__")
+    f.awaits = of_special(f.s, value, "__iter__")
     f.stack_.append(f.s.iterate(value))
-    f.s.expected = None
 
 
 @op("FOR_ITER")
@@ -90,9 +87,9 @@ def for_iter(f: Frame, i: Instruction) -> None:
     if type(iterator) is ObjectValue:
         value = _advanced(f, iterator)
     else:
-        f.s.expected = iterator
+        f.awaits = iterator
         value = f.s.step(iterator)
-    f.s.expected = iterator = None
+    iterator = None
     if value is None:
         f.stack_.pop()
         f.ip = i.target
@@ -105,18 +102,17 @@ def _advanced(f: Frame, iterator: Any) -> Any:
     if iterator.cls is Ahead:
         value, f.stack_[-1] = f.s.get_attr(iterator, "value"), f.s.get_attr(iterator, "rest")
         return value
+    if of_special(f.s, iterator, "__next__") is None:
+        return f.s.step(iterator)
+    method: Any = f.s.find_special(iterator, "__next__")
     after, f.ip = f.ip, f.at
     f.stack_.pop()
     try:
-        call = functools.partial(f.s.step_or_raise, iterator)
-        return within(f.s, ahead, {"iterator": iterator}, of_special(f.s, iterator, "__next__"), call)
-    except Raised as raised:
-        if raised.value.cls is not StopIteration:
-            raise
-        return None
+        found: Any = protocol(f.s, ahead, [method, iterator], True)
     finally:
         f.stack_.append(iterator)
         f.ip = after
+    return found.attrs["value"] if found.cls is Ahead else None
 
 
 # ---------------------------------------------------------------- generators
@@ -136,13 +132,12 @@ def yield_value(f: Frame, i: Instruction) -> Any:
 def send(f: Frame, i: Instruction) -> None:
     """Stack: receiver, value; a finished receiver gives way to its result."""
     value = f.stack_.pop()
-    receiver = f.s.expected = f.stack_[-1]
+    receiver = f.awaits = f.stack_[-1]
     if hasattr(receiver, "send"):
         got = receiver.send(f.s, value)
         result = receiver.result
     else:
         got, result = _sent(f.s, receiver, value)
-    f.s.expected = None
     if got is not None:
         f.stack_.append(got)
         return
@@ -259,18 +254,16 @@ def before_with(f: Frame, i: Instruction) -> None:
     if leave is None or enter is None:
         f.s.throw(TypeError, f"{manager.cls.__name__!r} object does not support the context manager protocol")
     f.stack_.append(leave)
-    f.s.expected = of_protocol(enter)
+    f.awaits = of_protocol(enter)
     f.stack_.append(f.s.call(enter))
-    f.s.expected = None
 
 
 @op("WITH_EXCEPT_START")
 def with_except_start(f: Frame, i: Instruction) -> None:
     error = f.stack_[-1]
     leave = f.stack_[-i.arg]
-    f.s.expected = of_protocol(leave)
+    f.awaits = of_protocol(leave)
     f.stack_.append(f.s.call(leave, f.s.wrap(error.cls, None), error, NONE))
-    f.s.expected = None
 
 
 # ---------------------------------------------------------------- match

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.interpreter.tail_calls import OPERATOR, of_attribute, of_setter, of_special
+from dovetail.capture.interpreter.tail_calls import of_attribute, of_setter, of_special
 from dovetail.capture.tables.opcode_handlers import RETURN, op
 from dovetail.capture.tensors.assertions import asserted
 from dovetail.capture.tensors.membership import held
@@ -219,17 +219,15 @@ def load_build_class(f: Frame, i: Instruction) -> None:
 @op("LOAD_ATTR")
 def load_attr(f: Frame, i: Instruction) -> None:
     value = f.stack_.pop()
-    f.s.expected = of_attribute(f.s, value, i.value)
+    f.awaits = of_attribute(f.s, value, i.value)
     f.stack_.append(value.get_attr(f.s, i.value))
-    f.s.expected = None
 
 
 @op("STORE_ATTR")
 def store_attr(f: Frame, i: Instruction) -> None:
     target = f.stack_.pop()
-    f.s.expected = of_setter(f.s, target, i.value)
+    f.awaits = of_setter(f.s, target, i.value)
     f.s.set_attr(target, i.value, f.stack_.pop())
-    f.s.expected = None
 
 
 @op("DELETE_ATTR")
@@ -273,16 +271,14 @@ def super_parts(cls: Any, receiver: Any) -> tuple[Any, Any, Any]:
 @op("BINARY_OP")
 def binary_op(f: Frame, i: Instruction) -> None:
     right, left = f.stack_.pop(), f.stack_.pop()
-    f.s.expected = OPERATOR
-    f.stack_.append(f.s.binary(i.value, left, right))
+    f.stack_.append(f.s.binary(i.value, left, right, tail=True))
 
 
 @op(*UNARY)
 def unary_op(f: Frame, i: Instruction) -> None:
     name, value = UNARY[i.name], f.stack_.pop()
-    f.s.expected = of_special(f.s, value, f"__{name}__")
+    f.awaits = of_special(f.s, value, f"__{name}__")
     f.stack_.append(f.s.unary(name, value))
-    f.s.expected = None
 
 
 @op("UNARY_NOT")
@@ -300,8 +296,8 @@ def decided(f: Frame, value: Any) -> bool:
     known = asserted(f, value)
     if known is not None:
         return known
-    after, f.ip, f.s.expected = f.ip, f.at, OPERATOR
-    found = f.s.truth(value)
+    after, f.ip = f.ip, f.at
+    found = f.s.truth(value, tail=True)
     f.ip = after
     return found
 
@@ -309,8 +305,7 @@ def decided(f: Frame, value: Any) -> bool:
 @op("COMPARE_OP")
 def compare_op(f: Frame, i: Instruction) -> None:
     right, left = f.stack_.pop(), f.stack_.pop()
-    f.s.expected = OPERATOR
-    f.stack_.append(f.s.compare(i.value, left, right))
+    f.stack_.append(f.s.compare(i.value, left, right, tail=True))
 
 
 @op("IS_OP")
@@ -323,32 +318,28 @@ def is_op(f: Frame, i: Instruction) -> None:
 def contains_op(f: Frame, i: Instruction) -> None:
     container, item = f.stack_.pop(), f.stack_.pop()
     found = held(f.s, container, item, not i.arg)
-    f.s.expected = OPERATOR if found is None else None
-    f.stack_.append(found or boolean(f.s.contains(container, item, not i.arg) != bool(i.arg)))
+    f.stack_.append(found or boolean(f.s.contains(container, item, not i.arg, tail=True)))
 
 
 @op("BINARY_SUBSCR")
 def binary_subscr(f: Frame, i: Instruction) -> None:
     index, container = f.stack_.pop(), f.stack_.pop()
-    f.s.expected = of_special(f.s, container, "__getitem__")
+    f.awaits = of_special(f.s, container, "__getitem__")
     f.stack_.append(f.s.get_item(container, index))
-    f.s.expected = None
 
 
 @op("BINARY_SLICE")
 def binary_slice(f: Frame, i: Instruction) -> None:
     container, start, stop = f.popn(3)
-    f.s.expected = of_special(f.s, container, "__getitem__")
+    f.awaits = of_special(f.s, container, "__getitem__")
     f.push(f.s.get_item(container, SliceValue(start, stop, Const(None))))
-    f.s.expected = None
 
 
 @op("STORE_SUBSCR")
 def store_subscr(f: Frame, i: Instruction) -> None:
     value, container, index = f.popn(3)
-    f.s.expected = of_special(f.s, container, "__setitem__")
+    f.awaits = of_special(f.s, container, "__setitem__")
     f.s.set_item(container, index, value)
-    f.s.expected = None
 
 
 @op("STORE_SLICE")
@@ -360,6 +351,5 @@ def store_slice(f: Frame, i: Instruction) -> None:
 @op("DELETE_SUBSCR")
 def delete_subscr(f: Frame, i: Instruction) -> None:
     container, index = f.popn(2)
-    f.s.expected = of_special(f.s, container, "__delitem__")
+    f.awaits = of_special(f.s, container, "__delitem__")
     f.s.del_item(container, index)
-    f.s.expected = None

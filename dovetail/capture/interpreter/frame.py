@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.bytecode import ROWS, Code
 from dovetail.capture.interpreter import generator_lifetime
@@ -18,20 +18,17 @@ from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.capture.state.module_globals import ModuleGlobals
 from dovetail.capture.tables.known_callables import ITERATORS
 from dovetail.capture.tables.opcode_handlers import HANDLERS, RETURN, YIELD
-from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, serial
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Session, Value, serial
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ExceptionValue, Handling
 from dovetail.errors import Location, Unsupported
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class Frame:
     """`locals` maps the names of fast locals to values; cells are among them."""
 
     __slots__ = (
-        "s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names_table", "tick", "direct",
+        "s", "code", "scope", "function", "locals", "stack_", "ip", "at", "names_table", "tick", "direct", "awaits",
         "_owner", "_outer",
     )  # fmt: skip
 
@@ -43,6 +40,7 @@ class Frame:
         self.at = 0
         self.names_table: Any = None  # the namespace of a class body
         self.tick = 0  # the number of the running instruction
+        self.awaits: Any = None  # whose result is that of the running instruction: see `tail_calls`
         self.direct = False  # is what it returns, as it is, the result of its caller's call instruction?
         self._owner: Any = None
         self._outer: tuple[Location, ...] | None = None
@@ -68,6 +66,8 @@ class Frame:
         """Run with this frame on the session's frame stack."""
         frames = self.s.frames
         self._outer = None
+        if frames:
+            frames[-1].awaits = None
         frames.append(self)
         try:
             result = self.run()
@@ -85,14 +85,17 @@ class Frame:
         """Run instructions until the frame returns or yields."""
         instructions, s = self.code.instructions, self.s
         ends = s.ends
+        waiting = s.waiting
+        stop = ends.stop
         if s.watch is not None:
             instructions = s.watch.instructions(self)
         while True:
-            if s.waiting:
-                generator_lifetime.close(s)
             self.at = self.ip
+            self.awaits = None
+            if waiting:
+                generator_lifetime.close(s)
             self.tick = ends.tick = ends.tick + 1
-            if self.tick == ends.stop:
+            if self.tick == stop:
                 ends.end(s)
             instruction = instructions[self.ip]
             self.ip += 1
@@ -120,7 +123,7 @@ class Frame:
                     raise
                 s.failure(error)
             if outcome is not None:
-                if s.waiting and outcome[0] is RETURN:
+                if waiting and outcome[0] is RETURN:
                     generator_lifetime.leave(s, self)
                 return outcome
 
@@ -351,7 +354,7 @@ class GeneratorValue(IteratorValue):
         self.state = "running"
         generator_lifetime.running(s, self)
         self._changed(s)
-        self.frame.direct, s.expected = s.expected is self, None
+        self.frame.direct = s.awaited() is self
         frames, self.inner = [self.frame, *self.inner], []
         outside = s.current_exception
         slots = [value for frame in frames for value in frame.stack_]

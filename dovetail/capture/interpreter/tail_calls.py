@@ -1,6 +1,7 @@
 """Which frame's result is, as it is, the result of an instruction: frames inside such a frame can be suspended.
 
-`Session.expected` holds its code (or the generator that it advances) while the instruction makes its call.
+`Frame.awaits` of the caller holds its code (or the generator that it advances) while the instruction makes its call:
+the frame made next takes it over, and no other. An instruction begins without it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import inspect
 import sys
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -27,15 +28,11 @@ from dovetail.capture.polyfills.iteration import (
     mapped_one,
     zipped,
 )
-from dovetail.capture.polyfills.protocols import call_index, fetch, keep
 from dovetail.capture.tables.known_callables import STANDINS
-from dovetail.capture.values.base import MISSING, Const, Value
-from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
+from dovetail.capture.values.base import MISSING, Const, Session, Value
+from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue, PreparedCall
 from dovetail.capture.values.derived_iterators import Enumerating, Filtering, Mapping, Zipping
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 FUNCTION = types.FunctionType
 MODULE_SETATTR = torch.nn.Module.__setattr__
@@ -44,7 +41,7 @@ ADVANCING = (
     *(getattr(types.CoroutineType, n) for n in ("send", "throw")),
 )
 
-OPERATOR: Any = object()  # `Session.expected` while an operator's instruction runs, or `value.name` is loaded
+OPERATOR: Any = object()  # while a function of Python is called that looks methods up, or `value.name` is loaded
 
 
 def of_call(function: Any, args: list[Any]) -> Any:
@@ -85,6 +82,7 @@ def of_forward(cls: type) -> Any:
 
 AWAITED: tuple[tuple[type, Callable[[Any, list[Any]], Any]], ...] = (
     (FunctionValue, lambda function, args: function.code),
+    (PreparedCall, lambda prepared, args: of_method(prepared.function)),
     (ModuleValue, lambda function, args: of_forward(function.cls)),
     (ClassValue, lambda function, args: function),  # see `classes.instantiate`
     (KnownValue, _of_known),
@@ -100,14 +98,14 @@ def of_method(method: Any) -> Any:
 
 
 def of_protocol(method: Any) -> Any:
-    """The same, for a method that the interpreter calls on its own.
+    """The same, for a method that the interpreter calls on its own."""
+    return None if _of_torch(method) else of_method(method)
 
-    PyTorch's own are one step as a whole: ending graphs inside a profiler's `__init__` gains nothing.
-    """
-    function = method.function if isinstance(method, MethodValue) else method
-    if not isinstance(function, FunctionValue) or (function.globals.get("__name__") or "").startswith("torch."):
-        return None
-    return function.code
+
+def _of_torch(method: Any) -> bool:
+    """PyTorch's own are one step as a whole: ending graphs inside a profiler's `__init__` gains nothing."""
+    function = getattr(method, "function", method)
+    return isinstance(function, FunctionValue) and (function.globals.get("__name__") or "").startswith("torch.")
 
 
 def of_attribute(s: Session, value: Value, name: str) -> Any:
@@ -127,14 +125,22 @@ def of_attribute(s: Session, value: Value, name: str) -> Any:
 
 def of_setter(s: Session, value: Value, name: str) -> Any:
     """For `value.name = ...`."""
+    found = setter(s, value, name)
+    return None if found is None else found[0].__code__
+
+
+def setter(s: Session, value: Value, name: str) -> tuple[Any, list[Value]] | None:
+    """The function in Python that stores an attribute, and its arguments but for the last, what is stored."""
     if type(value) not in (ObjectValue, ModuleValue):
         return None
-    setter = s.static(value.cls, "__setattr__")
-    if type(setter) is FUNCTION and (setter is not MODULE_SETATTR or type(value) is not ModuleValue):
-        return setter.__code__
+    override = s.static(value.cls, "__setattr__")
+    if type(override) is FUNCTION and (override is not MODULE_SETATTR or type(value) is not ModuleValue):
+        return override, [value, Const(name)]
     static = s.static(value.cls, name)
-    setter = static.fset if type(static) is property else getattr(type(static), "__set__", None)
-    return setter.__code__ if type(setter) is FUNCTION else None
+    if type(static) is property:
+        return (static.fset, [value]) if type(static.fset) is FUNCTION else None
+    found = getattr(type(static), "__set__", None)
+    return (found, [s.wrap(static, None), value]) if type(found) is FUNCTION else None
 
 
 def of_special(s: Session, value: Value, name: str) -> Any:
@@ -150,45 +156,16 @@ def of_next(s: Session, iterator: Value) -> Any:
     return iterator if type(iterator) is GeneratorValue else of_special(s, iterator, "__next__")
 
 
-def remaining(s: Session, function: Any, values: dict[str, Value], method: Any, call: Callable[[], Value]) -> Value:
-    """`call()`, which calls `method`, made by the frame of a function of `polyfills.protocols`.
+def protocol(s: Session, function: Any, values: list[Value], tail: bool) -> Value:
+    """The result of a function of `polyfills.protocols`, run in a frame of its own.
 
-    That frame goes on with the result after a graph break inside; without one, the caller does.
+    `tail`: that is, as it is, the result of the running instruction. So a graph can end in what the function calls.
     """
-    return within(s, function, values, of_protocol(method), call)
-
-
-def within(s: Session, function: Any, values: dict[str, Value], awaited: Any, call: Callable[[], Value]) -> Value:
-    """The same for a call that gives the result of the frame `awaited`, as it is; None: there is no such frame."""
-    if awaited is None:
-        return call()
-    code = function.__code__
-    frame = Frame(s, decode(code), s.scope(function.__globals__, function.__module__), None)
-    frame.locals = dict(values)
-    frame.at, frame.tick = call_index(code), s.frames[-1].tick
-    frame.ip = frame.at + 1
-    frame.direct = True
-    s.frames.append(frame)
-    s.expected = awaited
-    try:
-        return call()
-    finally:
-        s.expected = None
-        s.frames.pop()
-
-
-def computed_attribute(s: Session, value: Value, name: str) -> Value:
-    """What a function computes, by an instruction that goes on with the result or AttributeError."""
-    s.expected = None  # from here on it is loaded as ever
-    static = s.static(value.cls, name)
-    function = s.wrap(static.fget if type(static) is property else static.func, None)
-    compute = functools.partial(s.generic_get_attr, value, name)
-    parts = {"receiver": value, "name": Const(name)}
-    if s.static(value.cls, "__getattr__") is MISSING:
-        return remaining(s, keep, parts, function, compute)
-    if type(static) is property:
-        return remaining(s, fetch, parts, function, compute)
-    return remaining(s, fetch, parts, function, lambda: remaining(s, keep, parts, function, compute))
+    code = decode(function.__code__)
+    frame = Frame(s, code, s.scope(function.__globals__, function.__module__), None)
+    frame.locals = dict(zip(code.fast_names, values))
+    frame.direct = tail and not _of_torch(values[0])
+    return frame.run_call()
 
 
 def runs_code(value: Value) -> bool:
@@ -228,11 +205,10 @@ def used_up(f: Frame, function: Any, value: Value, *more: Value) -> Value:
     """What `function` makes of a generator; after a graph break in there the instruction is made again with that."""
     consumer = f.s.wrap(function, None)
     after, f.ip = f.ip, f.at
-    f.s.expected = of_call(consumer, [])
+    f.awaits = of_call(consumer, [])
     try:
         return consumer.call(f.s, [streamed(f.s, value), *more], {})
     finally:
-        f.s.expected = None
         f.ip = after
 
 
@@ -246,8 +222,10 @@ def standing_in(s: Session, function: Value, args: list[Any], kwargs: dict[str, 
     """What to call instead of a function that uses up a generator, and with what."""
     method = isinstance(function, MethodValue)
     known = function.function if isinstance(function, MethodValue) else function
-    real: Any = known.real if isinstance(known, KnownValue) else None
-    if not args or real not in (CONSUMING if method else CONSUMERS) or kwargs and real not in WITH_OPTIONS:
+    if not args or not isinstance(known, KnownValue):
+        return function, args
+    real: Any = known.real
+    if real not in (CONSUMING if method else CONSUMERS) or kwargs and real not in WITH_OPTIONS:
         return function, args
     alone = sys.getrefcount(args[0]) == ONLY_LISTED
     given = args[0]

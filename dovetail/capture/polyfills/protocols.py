@@ -1,102 +1,125 @@
-"""What the interpreter still does after a call that it makes on its own, as Python code.
+"""Protocols of the interpreter as Python code: what it does around the methods of the program's classes.
 
-Where capture makes such a call natively (`__init__`, an operator's method), a frame of one of these functions stands
-between the caller and the called function. So a graph can end inside the called function: what remains is made of
-frames with real code only. Before a graph break these frames run nothing.
+Capture runs these functions in frames of their own, between the instruction and the method, wherever the method is
+written in Python. So a graph can end inside the method: what remains is made of frames with real code only. What they
+ask of objects without running code of the program (`special`, `returned`, `missing`), capture knows itself.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
-from types import CodeType
 from typing import Any
 
-from dovetail.bytecode import decode
+from dovetail.capture.cpython.asked import asked
 from dovetail.capture.polyfills.iteration import CONSUMERS, CONSUMING, STREAMS, first
-from dovetail.ir.stores import remembered
-
-Call = Callable[[], Any]
 
 
-def construct(call: Call, made: Any) -> Any:
-    result = call()
-    if result is not None:
-        raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
-    return made
+def special(value: Any, name: str) -> Any:
+    """`type(value).name` bound to the value, as the interpreter looks up special methods; None if there is none."""
+    for base in type(value).__mro__:
+        if name in base.__dict__:
+            found = base.__dict__[name]
+            binder = getattr(type(found), "__get__", None)
+            return found if binder is None else binder(found, value, type(value))
+    return None
 
 
-def operate(call: Call, receiver: Any, other: Any, method: Any, message: Any) -> Any:
-    """After the first method of two; `method` is the name of the second, which is the receiver's, or None."""
-    result = call()
-    if result is NotImplemented and method is not None:
-        found = getattr(type(receiver), method, None)
-        if found is not None:
-            result = found(receiver, other)
-    if result is NotImplemented:
-        raise TypeError(message)
-    return result
+def returned(value: Any, name: str, found: Any) -> Any:
+    """What Python makes of the result of a special method of the value."""
+    return asked(type(value).__name__, name, found)
 
 
-def operate_in_place(call: Call, receiver: Any, other: Any, function: Any) -> Any:
-    """After `__iadd__` and its like; `function` is the plain operator."""
-    result = call()
-    return function(receiver, other) if result is NotImplemented else result
-
-
-def equate(call: Call, left: Any, right: Any, first: Any, method: Any, equal: bool) -> Any:
-    """After the first of two `__eq__` or `__ne__`, that of `first`; `method` is the name of the other's, or None."""
-    result = call()
-    if result is NotImplemented and method is not None:
-        other = right if first is left else left
-        result = getattr(type(other), method)(other, first)
-    if result is NotImplemented:
-        result = (left is right) is equal
-    return result
-
-
-def fetch(call: Call, receiver: Any, name: Any) -> Any:
-    """After what computes an attribute, of a class that has `__getattr__` too."""
-    try:
-        return call()
-    except AttributeError:
-        pass
+def missing(receiver: Any, name: str) -> Any:
+    """The attribute by `__getattr__`, which is asked for what is not there."""
     return type(receiver).__getattr__(receiver, name)
 
 
-def keep(call: Call, receiver: Any, name: Any) -> Any:
-    """After the function of a `cached_property`."""
-    result = call()
+def construct(init: Callable[[], Any], made: Any) -> Any:
+    """What a class makes of `made`, with the call of its `__init__`."""
+    result = init()
+    if result is not None:
+        returned(made, "__init__", result)
+    return made
+
+
+def operate(method: Callable[[Any], Any], argument: Any, others: tuple[Any, ...], message: str) -> Any:
+    """An operator: methods of one operand that take the other, until one knows.
+
+    `others`: a receiver, the name of its method, and that one's argument, as often as there is one to be asked.
+    """
+    result = method(argument)
+    while result is NotImplemented:
+        if not others:
+            raise TypeError(message)
+        receiver, name, argument = others[:3]
+        others = others[3:]
+        found = special(receiver, name)
+        if found is not None:
+            result = found(argument)
+    return result
+
+
+def equate(
+    method: Callable[[Any], Any], argument: Any, opposite: bool, others: tuple[Any, ...],
+    left: Any, right: Any, equal: bool,
+) -> Any:  # fmt: skip
+    """`==` or `!=`: where no method knows, identity does; `equal`: what one object gives.
+
+    `opposite`: the method says the opposite. `others`: what there is of the other operand: itself, the name of its
+    method, that one's argument, and whether it says the opposite.
+    """
+    result = method(argument)
+    while result is NotImplemented:
+        if not others:
+            return (left is right) is equal
+        receiver, name, argument, opposite = others
+        others = ()
+        result = special(receiver, name)(argument)
+    return not result if opposite else result
+
+
+def fetch(compute: Callable[[], Any], receiver: Any, name: str) -> Any:
+    """What a function computes, of a class that has `__getattr__` too."""
+    try:
+        return compute()
+    except AttributeError:
+        pass
+    return missing(receiver, name)
+
+
+def keep(function: Callable[[Any], Any], receiver: Any, name: str) -> Any:
+    """A `cached_property`."""
+    result = function(receiver)
     receiver.__dict__[name] = result
     return result
 
 
-def discard(call: Call) -> None:
-    """After a setter, which `setattr` calls."""
-    call()
+def discard(store: Callable[[], Any]) -> None:
+    """What `setattr` calls."""
+    store()
 
 
-def fetch_or(call: Call, default: Any) -> Any:
-    """After what computes an attribute, for `getattr` with a default."""
+def fetch_or(receiver: Any, name: str, default: Any) -> Any:
+    """`getattr` with a default."""
     try:
-        return call()
+        return getattr(receiver, name)
     except AttributeError:
         return default
 
 
-def exists(call: Call) -> bool:
-    """After what computes an attribute, for `hasattr`."""
+def exists(receiver: Any, name: str) -> bool:
+    """`hasattr`."""
     try:
-        call()
+        getattr(receiver, name)
     except AttributeError:
         return False
     return True
 
 
-def advance_or(call: Call, default: Any) -> Any:
-    """After `__next__`, for `next` with a default."""
+def advance_or(iterator: Any, default: Any) -> Any:
+    """`next` with a default."""
     try:
-        return call()
+        return next(iterator)
     except StopIteration:
         return default
 
@@ -117,59 +140,35 @@ class Ahead:
         return value
 
 
-def ahead(call: Call, iterator: Any) -> Any:
-    """After `__next__` of what a loop walks: the loop's instruction is made again with the result."""
+def ahead(advance: Callable[[], Any], iterator: Any) -> Any:
+    """What a loop goes on with: its instruction is made again with that."""
     try:
-        value = call()
+        value = advance()
     except StopIteration:
         return iter(())
     return Ahead(value, iterator)
 
 
-def decide(call: Call) -> bool:
-    """After `__bool__`."""
-    result = call()
-    if type(result) is not bool:
-        raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
-    return result
+def ask(method: Callable[[], Any], value: Any, name: str) -> Any:
+    """What the built-in function gives that calls the special method, such as `len`."""
+    return returned(value, name, method())
 
 
-def outlast(call: Call) -> bool:
-    """After `__len__`, where the truth is asked for."""
-    result = call()
-    return counted(result) > 0
+def outlast(method: Callable[[], Any], value: Any) -> bool:
+    """The truth of what has a length."""
+    return returned(value, "__len__", method()) > 0
 
 
-def contain(call: Call, wanted: bool) -> bool:
-    """After `__contains__`."""
-    result = call()
-    return bool(result) is wanted
+def contain(method: Callable[[Any], Any], item: Any, wanted: bool) -> bool:
+    """Does `item in container` have the truth `wanted`?"""
+    if method(item):
+        return wanted
+    return not wanted
 
 
-def measure(call: Call) -> int:
-    """After `__len__`."""
-    result = call()
-    return counted(result)
-
-
-def counted(result: Any) -> int:
-    count = operator.index(result)
-    if count < 0:
-        raise ValueError("__len__() should return >= 0")
-    return count
-
-
-AFTER = (
-    construct, operate, operate_in_place, equate, fetch, fetch_or, exists, keep, discard, advance_or, ahead, decide,
-    outlast, contain, measure, counted, Ahead.__init__,
+PROTOCOLS = (
+    construct, operate, equate, fetch, keep, fetch_or, exists, discard, advance_or, ahead,
+    ask, outlast, contain, Ahead.__init__,
 )  # fmt: skip
 #: Frames that users do not see.
-HIDDEN = frozenset(f.__code__ for f in (*AFTER, *CONSUMERS.values(), *CONSUMING.values(), *STREAMS, first))
-
-
-@remembered(5000)
-def call_index(code: CodeType) -> int:
-    """The instruction that makes the call `call()`."""
-    instructions = decode(code).instructions
-    loaded = next(k for k, i in enumerate(instructions) if i.value == "call" and i.name.startswith("LOAD"))
-    return next(k for k in range(loaded, len(instructions)) if instructions[k].name == "CALL")
+HIDDEN = frozenset(f.__code__ for f in (*PROTOCOLS, *CONSUMERS.values(), *CONSUMING.values(), *STREAMS, first))

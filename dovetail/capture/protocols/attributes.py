@@ -10,20 +10,22 @@ import collections
 import functools
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
-from dovetail.capture.interpreter.tail_calls import OPERATOR, computed_attribute
+from dovetail.capture.interpreter.tail_calls import OPERATOR, protocol
 from dovetail.capture.outside.definitions import computes_class, rely_on_no_shadow
+from dovetail.capture.polyfills.protocols import fetch, keep
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.process.trusted_code import trusted_class
-from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Value, boolean
+from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Session, Value, boolean
 from dovetail.capture.values.callables import (
     ClassValue,
     FunctionValue,
     KnownValue,
     MethodValue,
+    PreparedCall,
 )
 from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.descriptors import Placeholder, has_dict, kind_of
@@ -31,9 +33,6 @@ from dovetail.capture.values.instance_dict import NamespaceValue
 from dovetail.capture.values.objects import ExceptionValue, ModuleValue, ObjectValue, TracebackValue, real_dict
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Member, OwnDict, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 FUNCTION = types.FunctionType
 MODULE_GETATTR = torch.nn.Module.__getattr__
@@ -44,8 +43,9 @@ MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 def generic_get_attr(s: Session, value: Value, name: str) -> Value:
     """`value.name`: `__getattribute__` of the class, and its `__getattr__` where that finds nothing."""
     cls = value.cls
-    if s.expected is OPERATOR:
-        return computed_attribute(s, value, name)
+    if s.frames and s.frames[-1].awaits is OPERATOR:
+        s.frames[-1].awaits = None
+        return _computed(s, value, name)
     override = s.static(cls, "__getattribute__")
     try:
         if type(override) is FUNCTION:
@@ -54,12 +54,33 @@ def generic_get_attr(s: Session, value: Value, name: str) -> Value:
     except Raised as raised:
         if not issubclass(raised.value.cls, AttributeError):
             raise
-        fallback = s.static(cls, "__getattr__")
-        if fallback is MISSING:
+        if s.static(cls, "__getattr__") is MISSING:
             raise
-        if fallback is MODULE_GETATTR and isinstance(value, ModuleValue):
-            return module_member(s, value, name)
-        return s.call(bind_descriptor(s, value, fallback, "__getattr__"), Const(name))
+        return missing_attribute(s, value, name)
+
+
+def missing_attribute(s: Session, value: Value, name: str) -> Value:
+    """By `__getattr__`."""
+    fallback = s.static(value.cls, "__getattr__")
+    if fallback is MODULE_GETATTR and isinstance(value, ModuleValue):
+        return module_member(s, value, name)
+    return s.call(bind_descriptor(s, value, fallback, "__getattr__"), Const(name))
+
+
+def _computed(s: Session, value: Value, name: str) -> Value:
+    """What a function computes, by an instruction that goes on with the result or AttributeError."""
+    static = s.static(value.cls, name)
+    if type(static) is property:
+        compute = PreparedCall(s.wrap(static.fget, None), [value], {})
+        return protocol(s, fetch, [compute, value, Const(name)], True)
+    found = value.instance_attr(s, name)
+    if found is not None:
+        return found
+    rely_on_no_shadow(s, value, name)
+    compute = PreparedCall(s.wrap(keep, None), [s.wrap(static.func, None), value, Const(static.attrname)], {})
+    if s.static(value.cls, "__getattr__") is MISSING:
+        return protocol(s, keep, compute.args, True)
+    return protocol(s, fetch, [compute, value, Const(name)], True)
 
 
 def object_get_attr(s: Session, value: Value, name: str) -> Value:
@@ -213,9 +234,7 @@ def stored(s: Session, cls: type, name: str) -> bool:
 def _bind_placeholder(s: Session, value: Value, static: Placeholder, name: str) -> Value:
     inner = static.value
     if inner.cls is functools.cached_property:
-        result = s.call(s.get_attr(inner, "func"), value)
-        value.set_instance_attr(s, name, result)
-        return result
+        return protocol(s, keep, [s.get_attr(inner, "func"), value, Const(name)], False)
     getter = s.static(inner.cls, "__get__")
     if type(getter) is not FUNCTION:
         return inner
@@ -223,9 +242,7 @@ def _bind_placeholder(s: Session, value: Value, static: Placeholder, name: str) 
 
 
 def _cached_property(s: Session, value: Value, static: Any, name: str) -> Value:
-    result = s.call(s.wrap(static.func, None), value)
-    value.set_instance_attr(s, static.attrname, result)
-    return result
+    return protocol(s, keep, [s.wrap(static.func, None), value, Const(static.attrname)], False)
 
 
 # Attributes of native types whose objects live in the trace: (class, name) → reader; filled by the folder `known`.

@@ -6,28 +6,26 @@ takes part), then follows Python's special-method protocol.
 
 from __future__ import annotations
 
-import functools
 import operator
 import warnings
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from dovetail.capture.cpython import special_results
-from dovetail.capture.interpreter.tail_calls import OPERATOR, remaining
+from dovetail.capture.interpreter.tail_calls import of_method, protocol
 from dovetail.capture.numbers import dispatch, input_numbers, optimizer_counters
 from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.numbers.tensor_numbers import TensorNumber
 from dovetail.capture.outside.distinct_objects import rely_on_difference, same_number, same_varying
-from dovetail.capture.polyfills.protocols import decide, equate, operate, operate_in_place, outlast
+from dovetail.capture.polyfills.protocols import ask, equate, operate, outlast
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, IN_PLACE, SIGNS, UNARY
 from dovetail.capture.tensors import literals
 from dovetail.capture.tensors.extremes import beside
 from dovetail.capture.values.array import NumberValue
-from dovetail.capture.values.base import MISSING, NONE, Const, Value, boolean, is_singleton
+from dovetail.capture.values.base import MISSING, Const, Session, Value, boolean, is_singleton
 from dovetail.capture.values.callables import ClassValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import (
     ListValue,
@@ -40,9 +38,6 @@ from dovetail.capture.values.tensor import Answer, ChosenTensor, TensorValue, re
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
 
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 
 def native_call(s: Session, function: Callable[..., Any], *args: Any) -> Value:
     """Run a pure native function for the traced program; its exception is the program's."""
@@ -53,9 +48,11 @@ def native_call(s: Session, function: Callable[..., Any], *args: Any) -> Value:
     return s.from_native(result)
 
 
-def binary(s: Session, name: str, left: Value, right: Value) -> Value:
-    """`left op right`; in-place names ("iadd") fall back to the plain operator."""
-    instruction, s.expected = s.expected is OPERATOR, None
+def binary(s: Session, name: str, left: Value, right: Value, *, tail: bool = False) -> Value:
+    """`left op right`; in-place names ("iadd") fall back to the plain operator.
+
+    `tail`, here and below: is the result that of the running instruction?
+    """
     made = dispatch.binary(s, name, left, right)
     if made is not None:
         return made
@@ -68,16 +65,9 @@ def binary(s: Session, name: str, left: Value, right: Value) -> Value:
         text = isinstance(left, Const) and issubclass(left.cls, (str, bytes))
         if _tensor_operand(left) and _tensor_operand(right) and not text:
             return s.torch_call(BINARY[name], [left, right], {})
-    if name in IN_PLACE:
-        method = s.find_special(left, f"__{name}__")
-        if method is not None:
-            parts = {"receiver": left, "other": right, "function": s.wrap(BINARY[name[1:]], None)}
-            call = functools.partial(s.call, method, right)
-            result = remaining(s, operate_in_place, parts, method, call) if instruction else call()
-            if not _is_not_implemented(result):
-                return result
-        name = name[1:]
-    return _protocol(s, left, right, f"__{name}__", f"__r{name}__", SIGNS[name], instruction)
+    first = [(left, right, f"__{name}__")] if name in IN_PLACE else []
+    name = name[1:] if first else name
+    return _protocol(s, left, right, f"__{name}__", f"__r{name}__", SIGNS[name], tail, first)
 
 
 def _number_beside(left: Value, right: Value) -> Value:
@@ -94,48 +84,44 @@ def _is_not_implemented(value: Value) -> bool:
     return is_singleton(value, NotImplemented)
 
 
+Attempt = tuple[Value, Value, str]  # the receiver of a method, its argument, its name
+
+
 def _protocol(
-    s: Session, left: Value, right: Value, name: str, reflected: str, sign: str, instruction: bool = False
+    s: Session, left: Value, right: Value, name: str, reflected: str, sign: str, tail: bool, first: list[Attempt]
 ) -> Value:
-    """`instruction`: is it all that the running instruction does?"""
-    attempts = [(left, right, name), (right, left, reflected)]
+    """Methods of native classes are called here; from the first one in Python on, `operate` does it."""
+    attempts: list[Attempt] = [(left, right, name), (right, left, reflected)]
     if left.cls is right.cls:
         if sign not in COMPARE:
             attempts.pop()
     elif issubclass(right.type, left.type) and s.static(right.type, reflected) is not s.static(left.type, reflected):
         attempts.reverse()
-    message = f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}"
+    attempts = [*first, *attempts]
     for number, (receiver, other, method_name) in enumerate(attempts, 1):
-        method = s.find_special(receiver, method_name)
-        if method is not None and not _of_object(s, receiver, method_name):
-            second = attempts[number:]
-            result = _attempt(s, method, other, second, message) if instruction else s.call(method, other)
+        method = s.find_special(receiver, method_name) if defines(s, receiver, method_name) else None
+        if method is not None and of_method(method) is not None:
+            others = [part for r, o, n in attempts[number:] for part in (r, Const(n), o)]
+            given = [method, other, TupleValue(others), Const(_refusal(sign, left, right))]
+            return protocol(s, operate, given, tail)
+        if method is not None:
+            result = s.call(method, other)
             if not _is_not_implemented(result):
                 return result
+    return s.throw(TypeError, _refusal(sign, left, right))
+
+
+def _refusal(sign: str, left: Value, right: Value) -> str:
+    """What Python says where no method knows."""
     if sign in COMPARE:
-        return s.throw(
-            TypeError,
-            f"{sign!r} not supported between instances of {left.cls.__name__!r} and {right.cls.__name__!r}",
-        )
+        return f"{sign!r} not supported between instances of {left.cls.__name__!r} and {right.cls.__name__!r}"
     if sign == "+" and issubclass(left.cls, JOINED):
         kind = next(c.__name__ for c in JOINED if issubclass(left.cls, c))
-        return s.throw(TypeError, f'can only concatenate {kind} (not "{right.cls.__name__}") to {kind}')
-    return s.throw(TypeError, message)
+        return f'can only concatenate {kind} (not "{right.cls.__name__}") to {kind}'
+    return f"unsupported operand type(s) for {sign}: {left.cls.__name__!r} and {right.cls.__name__!r}"
 
 
 JOINED = (list, tuple, str, deque)
-
-
-def _attempt(s: Session, method: Value, other: Value, second: list[tuple[Value, Value, str]], message: str) -> Value:
-    """The first of an operator's methods, whose result may be that of the instruction."""
-    receiver, argument, name = second[0] if second else (NONE, NONE, None)
-    values = {"receiver": receiver, "other": argument, "method": Const(name), "message": Const(message)}
-    return remaining(s, operate, values, method, lambda: s.call(method, other))
-
-
-def _of_object(s: Session, value: Value, name: str) -> bool:
-    """Is the comparison `object`'s own, which never knows?"""
-    return s.static(value.cls, name) is s.static(object, name)
 
 
 def unary(s: Session, name: str, value: Value) -> Value:
@@ -164,10 +150,9 @@ def _inverted(s: Session, value: Const) -> Value:
     return result
 
 
-def compare(s: Session, sign: str, left: Value, right: Value) -> Value:
+def compare(s: Session, sign: str, left: Value, right: Value, *, tail: bool = False) -> Value:
     """`left sign right`."""
     function, name, reflected = COMPARE[sign]
-    instruction, s.expected = s.expected is OPERATOR, None
     made = dispatch.compare(s, sign, left, right)
     if made is not None:
         return made
@@ -177,15 +162,15 @@ def compare(s: Session, sign: str, left: Value, right: Value) -> Value:
         if _tensor_operand(left) and _tensor_operand(right) and not _tensor_to_none(left, right):
             return s.torch_call(function, [left, right], {})
     if sign in ("==", "!="):
-        return _equality(s, sign, left, right, instruction)
-    return _protocol(s, left, right, name, reflected, sign, instruction)
+        return _equality(s, sign, left, right, tail)
+    return _protocol(s, left, right, name, reflected, sign, tail, [])
 
 
 def _tensor_to_none(left: Value, right: Value) -> bool:
     return any(isinstance(v, Const) and v.cls in (type(None), str) for v in (left, right))
 
 
-def _equality(s: Session, sign: str, left: Value, right: Value, instruction: bool) -> Value:
+def _equality(s: Session, sign: str, left: Value, right: Value, tail: bool) -> Value:
     want = sign == "=="
     both = (left, right)
     if KnownValue in map(type, both) and all(isinstance(v, (KnownValue, Const)) for v in both):
@@ -193,27 +178,28 @@ def _equality(s: Session, sign: str, left: Value, right: Value, instruction: boo
     if isinstance(left, MethodValue) and isinstance(right, MethodValue):
         equal_parts = same(s, left.function, right.function) and same(s, left.receiver, right.receiver)
         return boolean(equal_parts is want)
-    name = "__eq__" if want else "__ne__"
+    attempts = []
     for receiver, other in ((left, right), (right, left)):
-        if _by_identity(receiver):
-            continue
-        if _defines(s, receiver, name):
-            method: Any = s.find_special(receiver, name)
-            second = name if receiver is left and not _by_identity(right) and _defines(s, right, name) else None
-            parts = {"left": left, "right": right, "first": receiver, "method": Const(second), "equal": boolean(want)}
-            call = functools.partial(s.call, method, other)
-            result = remaining(s, equate, parts, method, call) if instruction else call()
-            if not _is_not_implemented(result):
-                return result
-        elif not want and _defines(s, receiver, "__eq__"):
-            result = s.call_special(receiver, "__eq__", other)
-            if not _is_not_implemented(result):
-                return boolean(not truth(s, result))
+        for name in ("__eq__",) if want else ("__ne__", "__eq__"):  # `object.__ne__` is the opposite of `__eq__`
+            if not _by_identity(receiver) and defines(s, receiver, name):
+                attempts.append((receiver, other, name, not want and name == "__eq__"))
+                break
+    for number, (receiver, other, name, opposite) in enumerate(attempts):
+        method: Any = s.find_special(receiver, name)
+        if of_method(method) is not None:
+            others: list[Value] = []
+            for each, argument, named, opposed in attempts[number + 1 :]:
+                others += [each, Const(named), argument, boolean(opposed)]
+            given = [method, other, boolean(opposite), TupleValue(others), left, right, boolean(want)]
+            return protocol(s, equate, given, tail)
+        result = s.call(method, other)
+        if not _is_not_implemented(result):
+            return boolean(not truth(s, result)) if opposite else result
     return boolean(same(s, left, right) is want)
 
 
-def _defines(s: Session, value: Value, name: str) -> bool:
-    """Does the class have a special method of its own, not `object`'s?"""
+def defines(s: Session, value: Value, name: str) -> bool:
+    """Does the class have a special method of its own, not `object`'s, which never knows?"""
     return s.static(value.cls, name) is not s.static(object, name)
 
 
@@ -312,9 +298,8 @@ INTERNED, FLOATS = (int, str, bytes), (float, complex)
 REMADE = (*FLOATS, np.generic, np.dtype, range, torch.device)
 
 
-def truth(s: Session, value: Value) -> bool:
+def truth(s: Session, value: Value, *, tail: bool = False) -> bool:
     """`bool(value)`, while capturing."""
-    instruction, s.expected = s.expected is OPERATOR, None
     known = dispatch.truth(s, value)
     if known is not None:
         return known
@@ -336,10 +321,9 @@ def truth(s: Session, value: Value) -> bool:
     for name in ("__bool__", "__len__"):
         if s.static(value.cls, name) is not MISSING:
             method: Any = s.find_special(value, name)
-            call = functools.partial(s.call, method)
-            rest = decide if name == "__bool__" else outlast
-            result = remaining(s, rest, {}, method, call) if instruction else call()
-            return bool(special_results.result(s, value, name, result).native())
+            if name == "__bool__":
+                return bool(protocol(s, ask, [method, value, Const(name)], tail).native())
+            return truth(s, protocol(s, outlast, [method, value], tail))
     return True
 
 

@@ -5,23 +5,21 @@ As with operators, a native answer comes first, then a graph operation, then Pyt
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.containers import varying_keys
 from dovetail.capture.containers.iteration import PICK
-from dovetail.capture.cpython import special_results
-from dovetail.capture.interpreter.tail_calls import OPERATOR, remaining
+from dovetail.capture.interpreter.tail_calls import protocol
 from dovetail.capture.numbers import dispatch
 from dovetail.capture.outside import stable_arguments
-from dovetail.capture.polyfills.protocols import contain, measure
+from dovetail.capture.polyfills.protocols import ask, contain
 from dovetail.capture.protocols.operators import native_call
 from dovetail.capture.tensors import literals, torch_function, varying_slices
-from dovetail.capture.values.base import MISSING, Const, NotNative, Value, boolean
+from dovetail.capture.values.base import MISSING, Const, NotNative, Session, Value, boolean
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, ViewValue
 from dovetail.capture.values.descriptors import borrowed
@@ -30,9 +28,6 @@ from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.source import LENGTH, Computed
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def _unread_length(s: Session, value: Any) -> Value:
@@ -45,10 +40,9 @@ def _unread_length(s: Session, value: Any) -> Value:
     return dispatch.binary(s, "add", before, Const(more)) or Const(before.value + more)
 
 
-def length(s: Session, value: Value) -> Value:
-    """`len(value)`."""
+def length(s: Session, value: Value, tail: bool = False) -> Value:
+    """`len(value)`; `tail`: is that the result of the running instruction?"""
     kind = type(value)
-    instruction, s.expected = s.expected is OPERATOR, None
     if isinstance(value, SequenceValue) and value.divisible:
         return _unread_length(s, value)
     if isinstance(value, SequenceValue) and not _overrides(s, value, "__len__"):
@@ -62,8 +56,7 @@ def length(s: Session, value: Value) -> Value:
     method = s.find_special(value, "__len__")
     if method is None:
         return s.throw(TypeError, f"object of type {value.cls.__name__!r} has no len()")
-    found = remaining(s, measure, {}, method, lambda: s.call(method)) if instruction else s.call(method)
-    return special_results.result(s, value, "__len__", found)
+    return protocol(s, ask, [method, value, Const("__len__")], tail)
 
 
 def _overrides(s: Session, value: ObjectValue, name: str) -> bool:
@@ -72,9 +65,12 @@ def _overrides(s: Session, value: ObjectValue, name: str) -> bool:
     return type(static).__name__ == "function" or borrowed(static, name)
 
 
-def contains(s: Session, container: Value, item: Value, wanted: bool = True) -> bool:
-    """`item in container`; `wanted`: what the running instruction gives if so."""
-    instruction, s.expected = s.expected is OPERATOR, None
+def contains(s: Session, container: Value, item: Value, wanted: bool = True, *, tail: bool = False) -> bool:
+    """Does `item in container` have the truth `wanted`? `tail`: is that the result of the running instruction?"""
+    return _contains(s, container, item, wanted, tail) is wanted
+
+
+def _contains(s: Session, container: Value, item: Value, wanted: bool, tail: bool) -> bool:
     if isinstance(container, (DictValue, SetValue)) and not _overrides(s, container, "__contains__"):
         return varying_keys.holds(s, container, item)
     if isinstance(container, ViewValue) and container.kind == "keys":
@@ -89,9 +85,8 @@ def contains(s: Session, container: Value, item: Value, wanted: bool = True) -> 
     method = s.find_special(container, "__contains__")
     if method is not None and container.cls is not range:
         if not isinstance(container, SequenceValue) or _overrides(s, container, "__contains__"):
-            call = functools.partial(s.call, method, item)
-            parts: dict[str, Value] = {"wanted": boolean(wanted)}
-            return s.truth(remaining(s, contain, parts, method, call) if instruction else call())
+            found = protocol(s, contain, [method, item, boolean(wanted)], tail)
+            return s.truth(found) is wanted
     iterator = s.iterate(container)
     while (other := s.step(iterator)) is not None:
         if s.equal(other, item):

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import builtins
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.process.trusted_code import rely_on_entry, trusted
 from dovetail.capture.process.unguarded_facts import datum
-from dovetail.capture.values.base import MISSING, Value
+from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.ir.asked import in_module
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Global, Globals, Source
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 class ModuleGlobals:
     """`module` is "" for the compiled function's own globals, None where no module owns the table."""
 
-    __slots__ = ("table", "module", "values", "trusted", "builtins")
+    __slots__ = ("table", "module", "values", "trusted", "own", "builtins")
 
     def __init__(self, table: dict[str, Any], module: str | None) -> None:
         self.table = table
@@ -28,7 +25,8 @@ class ModuleGlobals:
             module = None
         self.module = module
         self.values: dict[str, Any] = {}
-        self.trusted = bool(module) and trusted(module)  # type: ignore[arg-type]
+        self.own = (module or "").startswith("dovetail.capture.")  # polyfills: nothing of theirs changes
+        self.trusted = self.own or bool(module) and trusted(module)  # type: ignore[arg-type]
         found = table.get("__builtins__", builtins)
         self.builtins = found if isinstance(found, dict) else vars(found)
 
@@ -46,7 +44,7 @@ class ModuleGlobals:
         if found is None:
             if name in self.table:
                 found = s.wrap(self.table[name], self.source(s, name))
-                if self.trusted:
+                if self.trusted and not self.own:
                     rely_on_entry(s, self.table, self.module or "", name, self.table[name])
                     datum(s, in_module, self.module, name, self.table[name])
             elif name in self.builtins:

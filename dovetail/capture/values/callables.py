@@ -112,6 +112,21 @@ class MethodValue(Value):
         return self.function.call(s, [self.receiver, *args], kwargs)
 
 
+class PreparedCall(Value):
+    """A call with its arguments, for a polyfill to make. A graph that would end at it ends one call further out."""
+
+    __slots__ = ("function", "args", "kwargs")
+
+    def __init__(self, function: Value, args: list[Value], kwargs: dict[str, Value]) -> None:
+        self.source = None
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    def call(self, s: Session, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return self.function.call(s, self.args, self.kwargs)
+
+
 METHOD_TYPE: type = type(MethodValue(Value(), Value()).describe)
 BUILTIN_METHOD_TYPE: type = type("".join)
 

@@ -40,7 +40,8 @@ class SequenceValue(ObjectValue):
         self.head: list = list(items)
         self.span: Span | None = None
         self.tail: list = []
-        self.changed, self.moves = False, 0
+        self.changed = False
+        self.moves = 0
         self.maxlen: int | None = None
 
     @property

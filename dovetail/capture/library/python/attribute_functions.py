@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dovetail.capture.containers import varying_keys
-from dovetail.capture.interpreter.tail_calls import OPERATOR, of_attribute, of_setter, within
+from dovetail.capture.interpreter.tail_calls import OPERATOR, of_attribute, protocol, setter
 from dovetail.capture.library.python.builtins import unless
 from dovetail.capture.polyfills.protocols import discard, exists, fetch_or
 from dovetail.capture.tables.known_callables import INLINE, known
-from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Value, boolean
-from dovetail.capture.values.callables import FunctionValue
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value, boolean
+from dovetail.capture.values.callables import FunctionValue, PreparedCall
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 def _name(s: Session, value: Value) -> str:
@@ -35,30 +31,35 @@ def _getattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return found
     name, awaited = _name(s, args[1]), _awaited(s, of_attribute, args)
     if len(args) == 2:
-        s.expected = awaited
+        s.frames[-1].awaits = awaited
         return s.get_attr(args[0], name)
-    load = functools.partial(s.get_attr, args[0], name)
-    found = unless(AttributeError, lambda: within(s, fetch_or, {"default": args[2]}, awaited, load))
+    if awaited is not None:
+        return protocol(s, fetch_or, [args[0], Const(name), args[2]], True)
+    found = unless(AttributeError, lambda: s.get_attr(args[0], name))
     return args[2] if found is None else found
 
 
 @known(hasattr)
 def _hasattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     name, awaited = _name(s, args[1]), _awaited(s, of_attribute, args)
-    load = functools.partial(s.get_attr, args[0], name)
-    return boolean(unless(AttributeError, lambda: within(s, exists, {}, awaited, load)) is not None)
+    if awaited is not None:
+        return protocol(s, exists, [args[0], Const(name)], True)
+    return boolean(unless(AttributeError, lambda: s.get_attr(args[0], name)) is not None)
 
 
 @known(setattr)
 def _setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    name, awaited = _name(s, args[1]), _awaited(s, of_setter, args)
-    within(s, discard, {}, awaited, lambda: s.set_attr(args[0], name, args[2]) or NONE)
+    name, awaited = _name(s, args[1]), _awaited(s, setter, args)
+    if awaited is not None:
+        function, given = awaited
+        return protocol(s, discard, [PreparedCall(s.wrap(function, None), [*given, args[2]], {})], True)
+    s.set_attr(args[0], name, args[2])
     return NONE
 
 
 def _awaited(s: Session, find: Any, args: Args) -> Any:
     """What the attribute's function is, if the running instruction does nothing else than calling the built-in one."""
-    instruction, s.expected = s.expected is OPERATOR, None
+    instruction = s.awaited() is OPERATOR
     return find(s, args[0], _name(s, args[1])) if instruction else None
 
 

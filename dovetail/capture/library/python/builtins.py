@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -13,6 +13,7 @@ from dovetail.capture.containers import hashing
 from dovetail.capture.containers.hashing import set_entries
 from dovetail.capture.cpython import special_results
 from dovetail.capture.handlers.stack import super_parts
+from dovetail.capture.interpreter.tail_calls import OPERATOR
 from dovetail.capture.library.python.class_creation import make_class
 from dovetail.capture.numbers import dispatch, unbacked_sizes
 from dovetail.capture.numbers.input_numbers import InputNumber
@@ -29,6 +30,7 @@ from dovetail.capture.values.base import (
     Kwargs,
     LazyConst,
     Raised,
+    Session,
     Value,
     boolean,
     is_singleton,
@@ -47,15 +49,12 @@ from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_cho
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
 
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
-
 FUNCTION = types.FunctionType
 
 
 @known(len)
 def _len(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.length(args[0])
+    return s.length(args[0], s.awaited() is OPERATOR)
 
 
 @known(isinstance)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import types
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dovetail.capture.containers.iteration import each
 from dovetail.capture.interpreter.frame import GeneratorValue
-from dovetail.capture.interpreter.tail_calls import OPERATOR, of_next, within
+from dovetail.capture.interpreter.tail_calls import OPERATOR, of_next, protocol
 from dovetail.capture.library.python.builtins import is_callable, unless
 from dovetail.capture.numbers import dispatch
 from dovetail.capture.polyfills.protocols import advance_or
 from dovetail.capture.protocols.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.protocols.subscripts import NO_INTEGER, as_index, backwards
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Value
+from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.derived_iterators import Enumerating, Filtering, Mapping, Zipping
 from dovetail.capture.values.iterators import Calling, IteratorValue
 from dovetail.capture.values.objects import ObjectValue
-
-if TYPE_CHECKING:
-    from dovetail.capture.session import Session
 
 
 @known(iter)
@@ -39,14 +35,14 @@ def _iter(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(next)
 def _next(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    iterator, instruction, s.expected = args[0], s.expected is OPERATOR, None
-    awaited = of_next(s, iterator) if instruction else None
-    advance = functools.partial(_advanced, s, iterator)
-    if len(args) > 1:
-        parts = {"default": args[1]}
-        return unless(StopIteration, lambda: within(s, advance_or, parts, awaited, advance)) or args[1]
-    s.expected = awaited
-    return advance()
+    iterator = args[0]
+    awaited = of_next(s, iterator) if s.awaited() is OPERATOR else None
+    if len(args) == 1:
+        s.frames[-1].awaits = awaited
+        return _advanced(s, iterator)
+    if awaited is not None:
+        return protocol(s, advance_or, [iterator, args[1]], True)
+    return unless(StopIteration, lambda: _advanced(s, iterator)) or args[1]
 
 
 def _advanced(s: Session, iterator: Value) -> Value:
