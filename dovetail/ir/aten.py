@@ -76,6 +76,13 @@ class AtenGraph:
     saved: int = 0
 
 
+def related(tensor: torch.Tensor, view: bool) -> torch.Tensor:
+    """The tensor, as a view in PyTorch's sense or as none."""
+    if tensor._is_view() == view:
+        return tensor
+    return torch.ops.aten.alias.default(tensor) if view else tensor.detach()
+
+
 class Subprogram:
     """An operator of ours, which may run graphs, as branches or loops do; stands where an OpOverload would.
 

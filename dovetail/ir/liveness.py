@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dovetail.ir import loops
@@ -19,6 +19,22 @@ def nodes(roots: list[loops.Expr]) -> Iterator[loops.Expr]:
         seen.add(expr)
         yield expr
         stack.extend(expr.parts)
+
+
+def unknown(root: loops.Expr, known: Callable[[loops.Expr], Any], below: Callable[[loops.Expr], Any]) -> Iterator[Any]:
+    """The expressions in `root` that are not `known` yet, each after those `below` it; iterative, as chains may be
+    deep. A reader makes each of them known."""
+    stack, opened = [root], set()
+    while stack:
+        node = stack[-1]
+        if known(node) is not None:
+            stack.pop()
+        elif node in opened:
+            stack.pop()
+            yield node
+        else:
+            opened.add(node)
+            stack.extend(part for part in below(node) if known(part) is None)
 
 
 def statement_roots(statement: loops.Store | loops.Reduce | loops.Check) -> list[loops.Expr]:
@@ -61,6 +77,13 @@ def leaves(value: Any) -> Iterator[Any]:
             yield from leaves(inner)
     else:
         yield value
+
+
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The same tuples and lists, holding what `change` makes of each leaf."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(mapped(inner, change) for inner in value)
+    return change(value)
 
 
 def references(value: Any) -> Iterator[loops.Buffer]:

@@ -20,7 +20,7 @@ import torch.fx
 
 from dovetail.errors import Unsupported
 from dovetail.ir import dims
-from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.aten import AtenGraph, Subprogram, related
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.dimvalues import bind
 from dovetail.ir.staged import LayoutCheck, Learn, Part, Ref, SizeCheck, Staged, StagedCall, Step
@@ -229,7 +229,7 @@ class StageSplitter:
         if self.aten.viewed is None or node.op == "placeholder" or not self.is_between(node):
             return self.value(node)
         name = f"{node.name}_given"
-        self.steps.append(StagedCall(name, _related, (self.value(node), view)))
+        self.steps.append(StagedCall(name, related, (self.value(node), view)))
         return Ref(name)
 
     def call(self, node: Node) -> None:
@@ -335,10 +335,3 @@ def _draws(node: Node) -> bool:
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     return isinstance(node.target, Subprogram) or facts(node.target).random
-
-
-def _related(tensor: torch.Tensor, view: bool) -> torch.Tensor:
-    """The tensor, as a view in PyTorch's sense or as none."""
-    if tensor._is_view() == view:
-        return tensor
-    return torch.ops.aten.alias.default(tensor) if view else tensor.detach()

@@ -11,7 +11,7 @@ import torch
 import torch.fx
 
 from dovetail.ir import dimvalues
-from dovetail.ir.aten import AtenGraph, Subprogram, subprograms
+from dovetail.ir.aten import AtenGraph, Subprogram, related, subprograms
 from dovetail.ir.dims import Dim
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size
@@ -132,11 +132,5 @@ def _end(aten: AtenGraph, output: Node, given: list[Any], env: dict[Node, Any]) 
     results = _load(list(output.args[0]), env)  # type: ignore[arg-type]
     viewed = aten.viewed
     if viewed is not None:
-        results = [_related(v, k in viewed) if isinstance(v, torch.Tensor) else v for k, v in enumerate(results)]
+        results = [related(v, k in viewed) if isinstance(v, torch.Tensor) else v for k, v in enumerate(results)]
     return tuple(results)
-
-
-def _related(tensor: torch.Tensor, view: bool) -> torch.Tensor:
-    if tensor._is_view() == view:
-        return tensor
-    return torch.ops.aten.alias.default(tensor) if view else tensor.detach()

@@ -20,11 +20,10 @@ import torch.fx
 from dovetail.ir import dims
 from dovetail.ir.aten import DATA, AtenGraph, Returned, ViewStep
 from dovetail.ir.devices import HOST
-from dovetail.normalize.recording.aliases import Base, Handle, TakenView
+from dovetail.normalize.recording.aliases import Base, Handle, TakenView, same_steps
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.normalize.recording.view_inverses import laid_out
 from dovetail.ops.calls.schema import IDENTITY, facts
-from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.rules.layout import is_one, overlaps_itself
 from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node, is_unbacked, same
 from dovetail.ops.fake.symbolic.symbols_in_graph import sizes_in
@@ -312,7 +311,7 @@ class GraphEnding:
         val, like = node.meta["val"], handle.tensor
         if not all_same(val.stride(), like.stride()):
             node = laid_out(self.recorder.emit, node, like)
-            if not all_same(node.meta["val"].stride(), like.stride()) and _only_units_differ(node.meta["val"], like):
+            if not all_same(node.meta["val"].stride(), like.stride()) and same_steps(node.meta["val"], like):
                 node = self.recorder.emit(aten.as_strided.default, node, list(like.shape), list(like.stride()))
         return node
 
@@ -344,7 +343,3 @@ def memory_of(node: Node) -> Node:
             break
         node = made.args[0]  # type: ignore[assignment]
     return node
-
-
-def _only_units_differ(a: FakeTensor, b: FakeTensor) -> bool:
-    return all(is_one(n) or same(s, t) for n, s, t in zip(a.shape, a.stride(), b.stride(), strict=True))

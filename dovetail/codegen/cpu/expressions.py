@@ -7,7 +7,8 @@ only if that loop is known to run, and never above a write of the group to its b
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from dovetail.codegen.cpu.indices import Indices
 from dovetail.codegen.cpu.lanes import Lanes
 from dovetail.codegen.cpu.types import type_of
 from dovetail.errors import InternalError
+from dovetail.ir import liveness
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param
 
@@ -44,24 +46,10 @@ class Expressions:
         self.bounds: Bounds | None = None  # what compares accesses with their buffers' extents
 
     def value(self, root: Expr) -> Val:
-        for node in self._pending(root):
+        for node in liveness.unknown(root, self.b.find, attrgetter("children")):
             result = _EMIT[type(node)](self, node)
             self.b.scopes[result.depth].memo[node] = result
         return self.b.find(root)
-
-    def _pending(self, root: Expr) -> Iterator[Expr]:
-        """Nodes without a value, operands first; iterative, as chains may be deep."""
-        stack, opened = [root], set()
-        while stack:
-            node = stack[-1]
-            if self.b.find(node) is not None:
-                stack.pop()
-            elif node in opened:
-                stack.pop()
-                yield node
-            else:
-                opened.add(node)
-                stack.extend(c for c in node.children if self.b.find(c) is None)
 
     # ------------------------------------------------------------ nodes
 
@@ -233,7 +221,7 @@ class Expressions:
         if name not in self.written:
             return
         for scope in self.b.scopes:
-            stale = {n for n in scope.memo if isinstance(n, Expr) and _mentions(n, name)}
+            stale = {n for n in scope.memo if isinstance(n, Expr) and any(i.buffer.name == name for i in n.loads)}
             for node in stale:
                 del scope.memo[node]
 
@@ -251,19 +239,6 @@ def float_bits(node: Const) -> int:
     """The literal's bits as a signed integer."""
     formats = ("<d", "<q") if node.dtype == torch.float64 else ("<f", "<i")
     return int(struct.unpack(formats[1], struct.pack(formats[0], node.value))[0])
-
-
-def _mentions(root: Expr, name: str) -> bool:
-    stack, seen = [root], set()
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, Load) and node.buffer.name == name:
-            return True
-        stack.extend(node.children)
-    return False
 
 
 _EMIT: dict[type, Callable[[Expressions, Any], Val]] = {

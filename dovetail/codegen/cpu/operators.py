@@ -22,10 +22,6 @@ def _arithmetic(name: str) -> Row:
     return emit
 
 
-def _div(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
-    return w.binary("fdiv", *args)
-
-
 def _safe_divisor(w: Lanes, t: Type, b: Val) -> tuple[Val, Val, Val]:
     """b with 0 and -1 replaced by 1, for which the processor would trap; and both tests."""
     zero = w.compare("icmp eq", b, w.const(0, b.element))
@@ -129,7 +125,7 @@ def _comparison(name: str) -> Row:
     return emit
 
 
-def _bits(name: str) -> Row:
+def _instruction(name: str) -> Row:
     return lambda w, t, args: w.binary(name, *args)
 
 
@@ -197,7 +193,7 @@ def _philox(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
 
 
 ROWS: dict[str, Row] = {
-    "add": _arithmetic("add"), "sub": _arithmetic("sub"), "mul": _arithmetic("mul"), "div": _div,
+    "add": _arithmetic("add"), "sub": _arithmetic("sub"), "mul": _arithmetic("mul"), "div": _instruction("fdiv"),
     "floordiv": _floordiv, "truncdiv": _truncdiv, "remainder": _remainder, "fmod": _fmod,
     "neg": _neg, "abs": _abs, "min": _extreme("min"), "max": _extreme("max"), "fma": _intrinsic("fma"),
     "floor": _intrinsic("floor"), "ceil": _intrinsic("ceil"), "trunc": _intrinsic("trunc"),
@@ -206,8 +202,8 @@ ROWS: dict[str, Row] = {
     "isnan": lambda w, t, args: w.is_nan(args[0]), "isinf": _isinf, "signbit": _signbit,
     "eq": _comparison("eq"), "ne": _comparison("ne"), "lt": _comparison("lt"), "le": _comparison("le"),
     "gt": _comparison("gt"), "ge": _comparison("ge"),
-    "and": _bits("and"), "or": _bits("or"), "xor": _bits("xor"), "not": _not, "shl": _shl, "shr": _shr,
-    "philox": _philox,
+    "and": _instruction("and"), "or": _instruction("or"), "xor": _instruction("xor"),
+    "not": _not, "shl": _shl, "shr": _shr, "philox": _philox,
 }  # fmt: skip
 
 

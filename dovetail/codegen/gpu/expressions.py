@@ -7,7 +7,8 @@ depend on the ranges of the loop that is being written goes in front of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from dovetail.codegen.common.signature import KernelSignature, split
 from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.operators import operator
 from dovetail.codegen.gpu.plan import symbols_of
-from dovetail.ir import dims
+from dovetail.ir import dims, liveness
 from dovetail.ir.dims import Atom, Dim, Symbol
 from dovetail.ir.kernel import REPORT, Limit
 from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param
@@ -77,25 +78,11 @@ class Expressions:
     # ------------------------------------------------------------ values
 
     def value(self, root: Expr) -> str:
-        for node in self._pending(root):
+        for node in liveness.unknown(root, self.find, attrgetter("parts")):
             _EMIT[type(node)](self, node)
         found = self.find(root)
         assert found is not None
         return found
-
-    def _pending(self, root: Expr) -> Iterator[Expr]:
-        """Nodes without a value, operands first; iterative, as chains may be deep."""
-        stack, opened = [root], set()
-        while stack:
-            node = stack[-1]
-            if self.find(node) is not None:
-                stack.pop()
-            elif node in opened:
-                stack.pop()
-                yield node
-            else:
-                opened.add(node)
-                stack.extend(c for c in node.parts if self.find(c) is None)
 
     def note(self, node: Expr, text: str) -> None:
         self.scope(node.symbols).memo[node] = text

@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.devices import HOST, on_host
-from dovetail.ir.liveness import leaves
+from dovetail.ir.liveness import leaves, mapped
 from dovetail.ops.calls.effects import finds_sizes
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
@@ -68,9 +68,10 @@ def infer(
         return _in_place_view(func, args, kwargs)
     device = _device(args, kwargs)
     schema = func._schema
+    to_meta = partial(_meta_of, cls)
     try:
-        meta_args = _to_meta(args, cls)
-        meta_kwargs = {k: _to_meta(v, cls) for k, v in kwargs.items()}
+        meta_args = mapped(args, to_meta)
+        meta_kwargs = {k: mapped(v, to_meta) for k, v in kwargs.items()}
         if meta_kwargs.get("device") is not None or _takes_device(func):
             meta_kwargs["device"] = _META
         with without_dynamo(), _unheard(schema):
@@ -183,22 +184,16 @@ def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
     return tensors[0].device if tensors else HOST
 
 
-def _to_meta(value: Any, cls: Any) -> Any:
+def _meta_of(cls: type, value: Any) -> Any:
     if type(value) is cls:
-        return value.meta
+        return value.meta  # type: ignore[attr-defined]
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device="meta")
-    if isinstance(value, (tuple, list)):
-        return type(value)(_to_meta(v, cls) for v in value)
     return value
 
 
 def _from_meta(result: Any, device: torch.device, from_meta: Callable[..., Any]) -> Any:
-    if isinstance(result, torch.Tensor):
-        return from_meta(result, device)
-    if isinstance(result, (tuple, list)):
-        return type(result)(_from_meta(r, device, from_meta) for r in result)
-    return result
+    return mapped(result, lambda leaf: from_meta(leaf, device) if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def _mutated(schema: Any, args: Any, kwargs: Any, result: Any, device: Any, from_meta: Callable[..., Any]) -> Any:

@@ -21,6 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dovetail.errors import Unsupported
+from dovetail.ir.liveness import mapped
 from dovetail.ops.fake.result_spec import Spec, meta
 from dovetail.ops.fake.symbolic.number import PLAIN, needed
 from dovetail.ops.table import functional_row
@@ -82,21 +83,17 @@ def infer_by_mode(func: Any, args: Any, kwargs: Any, cls: type, refuse_unusual: 
         if isinstance(value, torch.Tensor):
             with mode:
                 return torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
-        if isinstance(value, (tuple, list)):
-            return type(value)(there(v) for v in value)
         return value
 
     def back(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             refuse_unusual(value)
             return cls(value.size(), value.stride(), value.dtype, value.device, value.storage_offset())
-        if isinstance(value, (tuple, list)):
-            return type(value)(back(v) for v in value)
         return value
 
     try:
         with mode:
-            return back(func(*there(args), **{k: there(v) for k, v in kwargs.items()}))
+            return mapped(func(*mapped(args, there), **{k: mapped(v, there) for k, v in kwargs.items()}), back)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported("data-dependent-output", f"the result of {func} depends on the values in a tensor",
                           "move this step out of the compiled function") from error
