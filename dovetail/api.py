@@ -175,7 +175,7 @@ def explain(fn: Any, *given: Any, backend: Any = None, dynamic: bool | None = No
 
 
 def export(
-    model: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None,
+    model: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> ExportedProgram:  # fmt: skip
     """The model as one graph that runs, and can be saved, without its code: a `dovetail.ExportedProgram`.

@@ -137,7 +137,7 @@ def _forward_of(module: torch.nn.Module) -> Any:
     return inspect.getattr_static(type(module), "forward", None)
 
 
-def _parts(fn: FunctionType) -> tuple[Any, ...]:
+def _parts(fn: FunctionType) -> tuple:
     return *(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values(), *(fn.__closure__ or ())
 
 

@@ -55,7 +55,7 @@ class Compilation:
 
     request: Request
     fn: Any
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: Mapping[str, Any]
     options: Options
     events: Events
@@ -66,7 +66,7 @@ class Compilation:
     keeping: Keeping | None = None
 
     @property
-    def call(self) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    def call(self) -> tuple[Any, tuple, Mapping[str, Any]]:
         return self.fn, self.args, self.kwargs
 
     def entry(self) -> guards.Entry:
@@ -147,7 +147,7 @@ class Compilation:
 
 
 def entry_of(
-    request: Request, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
+    request: Request, fn: Any, args: tuple, kwargs: Mapping[str, Any], options: Options, events: Events,
     varying: Varying, recurs: bool,
 ) -> guards.Entry:  # fmt: skip
     """See `Request.compile`."""
@@ -204,7 +204,7 @@ def _told_to(after: EagerlyAfter, captured: Captured, fn: Any, options: Options)
     """What it needs when the graph raises. The captured region refers to it, so it must not refer to that."""
     known, graph, place = weakref.ref(captured), captured.graph, describe(fn)
 
-    def inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def inputs(args: tuple, kwargs: Mapping[str, Any]) -> Any:
         found = known()
         return None if found is None else guards.real_inputs(found, fn, args, kwargs)
 

@@ -64,7 +64,7 @@ class Setting:
     default: Any
     accepts: tuple[type, ...]
     doc: str
-    choices: tuple[Any, ...] = ()
+    choices: tuple = ()
 
     def checked(self, value: Any) -> Any:
         wrong_bool = isinstance(value, bool) and bool not in self.accepts

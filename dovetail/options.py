@@ -55,7 +55,7 @@ class Options:
             return "the mode has them off"
         return "" if self.cudagraphs else "config.cudagraphs is off"
 
-    def cache_key(self) -> tuple[Any, ...]:
+    def cache_key(self) -> tuple:
         """Equal keys promise equal code from equal graphs."""
         return tuple((f.name, getattr(self, f.name)) for f in fields(self) if f.name not in _NO_EFFECT_ON_CODE)
 

@@ -155,7 +155,7 @@ def _reference(captured: Captured, options: Options, events: Events) -> Compiled
 
 
 def trace(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
+    fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Options, events: Events,
     varying: Varying = CONSTANT,
 ) -> Captured:  # fmt: skip
     """Capture one call of `fn`, up to the first graph break if it may have any.
@@ -349,7 +349,7 @@ class Stages:
         return differentiable_whole(pair, compiled, outputs, apart, exposed(joint, pair, apart)), depends(pair, apart)
 
 
-def inputs_of(apart: Apart) -> list[Any]:
+def inputs_of(apart: Apart) -> list:
     """Fakes of what the inputs are made of."""
     places = [k for template in apart.inputs for k in parts_of(template)]
     return [n.meta["val"] for n in apart.aten.graph.nodes if n.op == "placeholder"][: len(places)]

@@ -98,7 +98,7 @@ class Request:
     def title(self, fn: Any) -> str:
         return titled("dovetail:", *describe(fn))
 
-    def outside_reason(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    def outside_reason(self, args: tuple, kwargs: Mapping[str, Any]) -> str | None:
         if any(isinstance(v, torch.fx.Proxy) for v in (*args, *kwargs.values())):
             return "torch.fx is tracing"
         return outside_reason()
@@ -124,7 +124,7 @@ class Request:
         return wrap_function(fn, self)
 
     def compile(
-        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
+        self, fn: Any, args: tuple, kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
         varying: Varying = CONSTANT, recurs: bool = True,
     ) -> Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""

@@ -255,7 +255,7 @@ def _name(model: Any) -> str:
 
 def _modules(fn: Any) -> list[torch.nn.Module]:
     """Those that a function refers to."""
-    found: list[Any] = [getattr(fn, "__self__", None)]
+    found: list = [getattr(fn, "__self__", None)]
     try:
         known = inspect.getclosurevars(inspect.unwrap(getattr(fn, "__func__", fn)))
         found += [*known.nonlocals.values(), *known.globals.values()]

@@ -37,19 +37,19 @@ class Arguments:
     (`as_given`), or, where objects among the arguments do not have the very leaves that they are put together of, a
     function of the leaves that puts them together first."""
 
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: dict[str, Any]
     names: tuple[str, ...]
     parameters: tuple[str, ...]
     positional: int
-    leaves: tuple[Any, ...]
+    leaves: tuple
     identifiers: tuple[str, ...]
     paths: tuple[str, ...]
     spec: pytree.TreeSpec
     program: Callable[..., Any]
     as_given: bool
 
-    def of_leaves(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def of_leaves(self, leaves: Sequence[Any]) -> tuple[tuple, dict[str, Any]]:
         """The arguments of `program` that have these leaves."""
         if not self.as_given:
             return tuple(leaves), {}
@@ -174,9 +174,9 @@ def _tensors(fn: Callable[..., Any]) -> set[int]:
     return {id(t) for t in (*fn.parameters(), *fn.buffers())} if isinstance(fn, torch.nn.Module) else set()
 
 
-def _separate(leaves: list[Any], taken: set[int]) -> list[Any]:
+def _separate(leaves: list, taken: set[int]) -> list:
     """Copies of tensors that come again, or that the program has already."""
-    found: list[Any] = []
+    found: list = []
     for leaf in leaves:
         again = isinstance(leaf, torch.Tensor) and id(leaf) in taken
         taken |= {id(leaf)} if isinstance(leaf, torch.Tensor) else set()
@@ -192,7 +192,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 # ---------------------------------------------------------------- leaves as users write them
 
-Path = tuple[Any, ...]
+Path = tuple
 IsLeaf = Callable[[Any], bool] | None
 
 

@@ -142,7 +142,7 @@ def _symbols(
     return {place: found[place] for place in wanted}
 
 
-def _stand_ins(captured: Captured, given: Arguments, found: DeclaredSizes) -> list[Any]:
+def _stand_ins(captured: Captured, given: Arguments, found: DeclaredSizes) -> list:
     """The leaves of the arguments, those with sizes that vary as fakes."""
     return [_stand_in(captured, leaf, _sizes(leaf, k, found)) for k, leaf in enumerate(given.leaves)]
 
@@ -156,7 +156,7 @@ def _stand_in(captured: Captured, leaf: Any, sizes: Sequence[Any]) -> Any:
     return FakeTensor(symbolic, leaf.stride(), leaf.dtype, leaf.device)
 
 
-def _sizes(leaf: Any, k: int, found: DeclaredSizes) -> list[Any]:
+def _sizes(leaf: Any, k: int, found: DeclaredSizes) -> list:
     if (k, VALUE) in found.dims:
         return [found.dims[k, VALUE]]
     return [found.dims.get((k, dim), size) for dim, size in enumerate(leaf.shape)] if _is_tensor(leaf) else []

@@ -79,7 +79,7 @@ class ExportBuilder:
         self._remove_unused()
         return self.graph
 
-    def _load(self, sources: Sequence[Any]) -> list[Any]:
+    def _load(self, sources: Sequence[Any]) -> list:
         given = self.given
         return guards.load(self.captured, given.program, sources, *given.of_leaves(given.leaves))
 

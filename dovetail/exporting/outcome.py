@@ -31,11 +31,11 @@ from dovetail.ops.fake.symbolic.number import NumberNeeded
 class ExportOutcome:
     """`leaves` of the result, how users write them, and its tree. `stand_ins` stand for the graph's outputs `nodes`."""
 
-    leaves: list[Any]
+    leaves: list
     paths: list[str]
     spec: pytree.TreeSpec
     nodes: Sequence[torch.fx.Node]
-    stand_ins: list[Any]
+    stand_ins: list
     exchanges: list[Exchange]
 
 

@@ -49,7 +49,7 @@ class ExportedModule(torch.fx.GraphModule):
             restore(before)
             raise
 
-    def _leaves(self, args: Any, kwargs: Any) -> list[Any]:
+    def _leaves(self, args: Any, kwargs: Any) -> list:
         return self._exported.signature.leaves(args, kwargs)
 
     def train(self, mode: bool = True) -> ExportedModule:

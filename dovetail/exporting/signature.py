@@ -134,7 +134,7 @@ class ExportSignature:
     training: bool | None = None
     exchanged: tuple[tuple[str, ...], ...] = ()
 
-    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
         """Those of a call. Dictionaries are taken in the order that they had when the program was exported.
 
         Raises InvalidArgument where their tree is another one.
@@ -162,7 +162,7 @@ class ExportSignature:
                 raise InvalidArgument(f"{expected.path} is {leaf!r}; the program is exported for {expected.value!r}")
         self._check_sizes(leaves)
 
-    def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _ordered(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple, dict[str, Any]]:
         """The arguments as they were given when the program was exported."""
         given = dict(zip(self.names, args))
         given.update(kwargs)

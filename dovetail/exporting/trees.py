@@ -32,7 +32,7 @@ class RecordKind:
 
     name: str
     context: Any
-    keys: tuple[Any, ...]
+    keys: tuple
     absent: tuple[str, ...]
 
     def written(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Record:
     """
 
     _kind: RecordKind
-    _parts: tuple[Any, ...]
+    _parts: tuple
 
     __iter__ = None
 
@@ -73,10 +73,10 @@ class Record:
     def __contains__(self, key: Any) -> bool:
         return key in self._kind.keys
 
-    def keys(self) -> tuple[Any, ...]:
+    def keys(self) -> tuple:
         return self._kind.keys
 
-    def values(self) -> tuple[Any, ...]:
+    def values(self) -> tuple:
         return self._parts
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -145,7 +145,7 @@ def _registered(spec: pytree.TreeSpec, what: str) -> dict[str, Any]:
     return RecordKind(known.serialized_type_name, dumped, *_parts(spec)).written()
 
 
-def _parts(spec: pytree.TreeSpec) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def _parts(spec: pytree.TreeSpec) -> tuple[tuple, tuple[str, ...]]:
     """How an object of the class names its parts, by attributes and keys, else by position; and its fields that are
     None instead."""
     keyed: Any = pytree.SUPPORTED_NODES[spec.type].flatten_with_keys_fn
@@ -184,7 +184,7 @@ def read(tree: Any, what: str, lenient: bool = False) -> pytree.TreeSpec:
     return _read_registered(tree, what, lenient, children)
 
 
-def _read_registered(tree: dict[str, Any], what: str, lenient: bool, children: list[Any]) -> pytree.TreeSpec:
+def _read_registered(tree: dict[str, Any], what: str, lenient: bool, children: list) -> pytree.TreeSpec:
     kind = pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(tree["type"])
     if kind is not None:
         reads = pytree.SUPPORTED_SERIALIZED_TYPES[kind].from_dumpable_context or ValueDecoder(what).value

@@ -70,7 +70,7 @@ def register_backend(compiler_fn: Backend | None = None, name: str | None = None
     return compiler_fn
 
 
-def call_backend(backend: Backend, graph: Any, inputs: list[Any]) -> Callable[..., Any]:
+def call_backend(backend: Backend, graph: Any, inputs: list) -> Callable[..., Any]:
     """What `backend` makes of the graph; raises BackendError from whatever it raises."""
     name = getattr(backend, "__name__", repr(backend))
     try:

@@ -24,7 +24,7 @@ Accesses = tuple[Buffer, tuple[Dim, ...]]
 
 def positions(buffer: Buffer, index: tuple[Dim, ...], ranges: Sequence[Symbol]) -> Any:
     """The element touched at every index of `ranges`, as an array of that shape; None when undecided."""
-    shape: list[Any] = [s.extent for s in ranges]
+    shape: list = [s.extent for s in ranges]
     known = all(isinstance(n, int) for n in (*shape, *buffer.strides, buffer.offset))
     if not known or len(index) != len(buffer.strides) or any(True for _ in value_exprs(index)):
         return None

@@ -25,14 +25,14 @@ class Asked:
     """`question(*args)` gave `answer`. The question is a function of ours, of Python's or of PyTorch's."""
 
     question: Callable[..., Any]
-    args: tuple[Any, ...]
+    args: tuple
     answer: Any
 
 
 # ---------------------------------------------------------------- questions
 
 
-def call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> Any:
+def call(function: Callable[..., Any], args: tuple, kwargs: tuple[tuple[str, Any], ...]) -> Any:
     """The question that calls a function: the answer is its result."""
     return function(*args, **dict(kwargs))
 
@@ -79,7 +79,7 @@ def files_of(function: Any) -> tuple[str, ...]:
     return tuple(code.co_filename for code in codes)
 
 
-def annotated(function: Any) -> tuple[Any, ...]:
+def annotated(function: Any) -> tuple:
     """The question for a function's annotations, as pairs of a name and a type."""
     return tuple(function.__annotations__.items())
 

@@ -24,7 +24,7 @@ class ViewStep:
     """
 
     operator: Any
-    args: tuple[Any, ...] = ()
+    args: tuple = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     index: int | None = None
     grad: bool = True
@@ -90,15 +90,15 @@ class Subprogram:
     the graph's inputs and gives its outputs. It returns a list; every tensor in it has memory of its own.
     """
 
-    def __init__(self, name: str, graphs: tuple[AtenGraph, ...], run: Callable[..., list[Any]]) -> None:
+    def __init__(self, name: str, graphs: tuple[AtenGraph, ...], run: Callable[..., list]) -> None:
         self.graphs, self.run = graphs, run
-        self.built: tuple[Any, ...] = ()  # what the graphs have become (assembly.Built), None where PyTorch runs one
+        self.built: tuple = ()  # what the graphs have become (assembly.Built), None where PyTorch runs one
         self.callables: tuple[Callable[..., Any], ...] = ()
         self.__name__ = self._name = f"dovetail::{name}"
         self._schema = torch._C.parse_schema(f"dovetail::{name}(Tensor[] inputs) -> Tensor[]")
-        self.tags: list[Any] = []
+        self.tags: list = []
 
-    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+    def __call__(self, *args: Any, **kwargs: Any) -> list:
         return self.run(self.callables, *args, **kwargs)
 
     def __str__(self) -> str:
@@ -112,7 +112,7 @@ def subprograms(aten: AtenGraph) -> Iterator[Subprogram]:
             yield node.target
 
 
-def results_of(aten: AtenGraph) -> list[Any]:
+def results_of(aten: AtenGraph) -> list:
     """What the results look like."""
     end = next(node for node in reversed(aten.graph.nodes) if node.op == "output")
     return [n.meta.get("val") if isinstance(n, torch.fx.Node) else n for n in end.args[0]]
@@ -219,7 +219,7 @@ class Tangent:
 
     output: int
     template: Template
-    facts: tuple[Any, ...]
+    facts: tuple
     given: tuple[int, ...]
 
 

@@ -81,7 +81,7 @@ class Continuation:
 
     points: tuple[Point, ...]
     scopes: tuple[dict[str, Any], ...]
-    inside: tuple[Any, ...] = ()  # where the generators stand that will be advanced first
+    inside: tuple = ()  # where the generators stand that will be advanced first
 
     @property
     def key(self) -> Any:
@@ -123,7 +123,7 @@ class Next:
 
     __slots__ = ("rest", "args")
 
-    def __init__(self, rest: Any, args: tuple[Any, ...]) -> None:
+    def __init__(self, rest: Any, args: tuple) -> None:
         self.rest, self.args = rest, args
 
 
@@ -193,7 +193,7 @@ class Captured:
     guards: tuple[Guard, ...]
     residual: str
     names: Mapping[str, Any]
-    bound: tuple[Any, ...] = ()  # the objects behind Bound sources: K
+    bound: tuple = ()  # the objects behind Bound sources: K
     breaks: tuple[Break, ...] = ()
     metrics: Mapping[str, int] = field(default_factory=dict)
     continuations: Mapping[str, Continuation] = field(default_factory=dict)

@@ -24,7 +24,7 @@ class Begin(torch.autograd.Function):
         return gradient, None
 
 
-def copies(values: Sequence[Any]) -> tuple[list[Any], list[torch.Tensor]]:
+def copies(values: Sequence[Any]) -> tuple[list, list[torch.Tensor]]:
     """Tensors of their own in the place of tensors, and the leaves among what they are computed from.
 
     They are laid out as the originals are, share memory with each other where those do, and have a history where those

@@ -43,7 +43,7 @@ class Atom:
 
     __slots__ = ("key", "dynamic")
 
-    def __init__(self, key: tuple[Any, ...], dynamic: bool = False) -> None:
+    def __init__(self, key: tuple, dynamic: bool = False) -> None:
         self.key, self.dynamic = key, dynamic
 
     def __lt__(self, other: Atom) -> bool:
@@ -252,7 +252,7 @@ def _terms(dim: Dim) -> Iterable[tuple[Monomial, int]]:
 _key_of = operator.attrgetter("key")
 
 
-def _order(item: tuple[Monomial, int]) -> tuple[bool, list[Any]]:
+def _order(item: tuple[Monomial, int]) -> tuple[bool, list]:
     monomial = item[0]
     return not monomial, [a.key for a in monomial]  # the constant term comes last
 
@@ -262,13 +262,13 @@ _PLACES = {name: 2 + k for k, name in enumerate(("FloorDiv", "Mod", "Min", "Max"
 
 
 @cache
-def _name_key(name: str) -> tuple[Any, ...]:
+def _name_key(name: str) -> tuple:
     """Numbers in names count as numbers, and before letters: `i2` comes before `j10`, that before `i11`."""
     numbers = tuple(map(int, re.findall(r"\d+", name)))
     return numbers, name
 
 
-def key(dim: Dim) -> tuple[Any, ...]:
+def key(dim: Dim) -> tuple:
     """What orders Dims, in all processes alike: numbers, then polynomials by their terms."""
     return (0, dim) if isinstance(dim, int) else (1, tuple((tuple(map(_key_of, m)), c) for m, c in dim.terms))
 

@@ -25,7 +25,7 @@ from dovetail.ir.scalar import SCALAR_OPS
 Env = dict[Symbol, Any]
 
 
-def evaluate(program: loops.Program, inputs: Sequence[Any]) -> list[Any]:
+def evaluate(program: loops.Program, inputs: Sequence[Any]) -> list:
     """Run `program` on the caller's inputs, tensors and numbers (constants left out), and return its outputs.
 
     Mutated inputs are written, after everything else. Raises IndexError where a Check fails and InternalError
@@ -48,7 +48,7 @@ class _Machine:
         self.inputs = {b.name for b in program.inputs}
         self.stored = {name for item in program.items if isinstance(item, loops.Group) for name in writes(item)}
 
-    def run(self) -> list[Any]:
+    def run(self) -> list:
         with torch.no_grad():
             for item in self.program.items:
                 _RUN[type(item)](self, item)
@@ -329,7 +329,7 @@ def _divide(name: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.where(b == 0, torch.zeros_like(result), result)
 
 
-def _flat(result: Any) -> list[Any]:
+def _flat(result: Any) -> list:
     if isinstance(result, (tuple, list)):
         return [inner for part in result for inner in _flat(part)]
     return [result]

@@ -49,8 +49,8 @@ class TensorFacts:
     cls: type
     dtype: Any
     device: Any
-    sizes: tuple[Any, ...]  # int, None where any size will do, or the Source of a size that it equals
-    strides: tuple[Any, ...]  # int, None or Follows
+    sizes: tuple  # int, None where any size will do, or the Source of a size that it equals
+    strides: tuple  # int, None or Follows
     offset: int | None
     requires_grad: bool
     dispatch_keys: Any

@@ -62,7 +62,7 @@ class Expr:
     dtype: torch.dtype
     symbols: frozenset[Symbol]
     depth: int
-    _key: tuple[Any, ...]
+    _key: tuple
     _loads: tuple[Load, ...] | None  # see `loads`
     _digest: str  # see `digest`; empty until somebody asks
     children: tuple[Expr, ...] = ()
@@ -107,7 +107,7 @@ class Expr:
 Node = TypeVar("Node")
 
 
-def _interned(cls: type[Node], key: tuple[Any, ...], fill: Callable[[Any], None]) -> Node:
+def _interned(cls: type[Node], key: tuple, fill: Callable[[Any], None]) -> Node:
     full = (cls, *key)
     found = _table.get(full)
     if found is None:
@@ -408,7 +408,7 @@ class LibraryCall:
 
     name: str
     operator: Any  # torch._ops.OpOverload
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: Mapping[str, Any]
     results: tuple[Buffer | None, ...]
 
@@ -461,7 +461,7 @@ class Program:
     constants: Mapping[str, Any] = field(default_factory=dict)  # input name -> a tensor known now
     numbers: tuple[tuple[int, Param], ...] = ()
     measured: tuple[tuple[Param, Dim], ...] = ()
-    lines: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
+    lines: Mapping[str, tuple] = field(default_factory=dict, compare=False)
     opaque: frozenset[str] = frozenset()  # inputs whose sizes are not what they seem: see `Row.opaque`
 
     def with_items(self, items: tuple[Item, ...]) -> Program:

@@ -68,7 +68,7 @@ class _Reader:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
         self.inputs: list[loops.Buffer] = []
-        self.items: list[Any] = []
+        self.items: list = []
         self.outputs: list[loops.Output] = []
         self.mutated: list[tuple[loops.Buffer, loops.Buffer]] = []
         self.sizes: list[Symbol] = []

@@ -134,10 +134,10 @@ def _init(cls: type, frozen: bool) -> Callable[..., None]:
     return made
 
 
-def _state(self: Any) -> list[Any]:
+def _state(self: Any) -> list:
     return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
 
-def _set_state(self: Any, state: list[Any]) -> None:
+def _set_state(self: Any, state: list) -> None:
     for field, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, field.name, value)

@@ -33,7 +33,7 @@ def _autocast(device: str) -> tuple[bool, Any]:
 AUTOCAST: dict[str, Callable[[], Any]] = {f"autocast_{d}": partial(_autocast, d) for d in AUTOCAST_DEVICES}
 
 
-def attention_kernels() -> tuple[Any, ...]:
+def attention_kernels() -> tuple:
     """Which kernels scaled_dot_product_attention may use, and in which order they are tried."""
     names = ("flash", "mem_efficient", "math", "cudnn", "overrideable")
     enabled = (getattr(_C, f"_get_{name}_sdp_enabled")() for name in names)

@@ -444,6 +444,6 @@ EXPR_RULES: dict[type, tuple[Callable[[Any, _Context], Problems], ...]] = {
 }
 
 
-def _repeated(names: Iterable[Any]) -> list[Any]:
+def _repeated(names: Iterable[Any]) -> list:
     seen: set[Any] = set()
     return [n for n in names if n in seen or seen.add(n)]  # type: ignore[func-returns-value]

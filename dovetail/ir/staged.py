@@ -33,7 +33,7 @@ class Part:
     """`given`: a Ref or a Dim for each input."""
 
     graph: AtenGraph
-    given: tuple[Any, ...]
+    given: tuple
     results: tuple[str, ...]
 
 
@@ -41,7 +41,7 @@ class Part:
 class StagedCall:
     name: str
     operator: Any
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -80,7 +80,7 @@ class Staged:
     constants: Mapping[str, Any]
     known: Mapping[Symbol, str]
     steps: tuple[Step, ...]
-    outputs: tuple[Any, ...]
+    outputs: tuple
     written: tuple[tuple[str, str], ...]
     draws: bool
     waits: str  # the operators that find sizes out

@@ -97,9 +97,7 @@ APART = ("graph", "guards", "names", "bound", "continuations", "asked", "alone")
 PARTS = tuple(f.name for f in fields(Captured) if f.name not in APART)
 
 
-def pack_entry(
-    captured: Captured, plan: Plan, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Any
-) -> bytes:
+def pack_entry(captured: Captured, plan: Plan, fn: Any, args: tuple, kwargs: Mapping[str, Any], state: Any) -> bytes:
     """`state`: the modes it was captured under. Raises Unkept for a compilation that only this process can use."""
     if captured.one_shot:
         raise Unkept("it is made for one call")
@@ -137,7 +135,7 @@ def pack_entry(
     }, own)  # fmt: skip
 
 
-def _objects_of(captured: Captured, function: Any, inside: Sequence[Any], names: Mapping[str, Any]) -> list[Any]:
+def _objects_of(captured: Captured, function: Any, inside: Sequence[Any], names: Mapping[str, Any]) -> list:
     """What an entry relies on that each process has of its own, each once. `inside`: what the graph refers to."""
     objects = [*captured.bound, *(g.payload for g in captured.guards if g.kind in BY_OBJECT), function]
     objects += [g.payload for g in captured.guards if g.kind is GuardKind.EQUAL and objects_in(g.payload)]
@@ -162,7 +160,7 @@ def _mismatch(error: Exception) -> Mismatch:
 
 
 def restore(
-    found: Mapping[str, Any], fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], own: Mapping[str, Any],
+    found: Mapping[str, Any], fn: Any, args: tuple, kwargs: Mapping[str, Any], own: Mapping[str, Any],
     state: Any,
 ) -> Kept:  # fmt: skip
     """`found` was read; `own` are the names that each process makes for itself. Raises Mismatch."""
@@ -200,7 +198,7 @@ def restore(
     return Kept(captured, found["plan"])
 
 
-def _parameters(captured: Captured, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _parameters(captured: Captured, fn: Any, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return guards.parameters(captured, fn, args, kwargs)
 
 

@@ -22,7 +22,7 @@ _CONTAINERS = (dict, list, tuple, set, frozenset, OrderedDict, deque, str)
 _KEYED = (dict, OrderedDict, defaultdict, set, frozenset)
 
 
-def failing(captured: Captured, fn: Any, finder: Finder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def failing(captured: Captured, fn: Any, finder: Finder, args: tuple, kwargs: Mapping[str, Any]) -> list:
     """The guards that do not hold."""
     left = [guard for guard in captured.guards if not _shown(guard, finder)]
     return guards.failing(captured, fn, left, args, kwargs)

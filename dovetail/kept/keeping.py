@@ -38,7 +38,7 @@ class Keeping:
     store: Store
     key: str
     fn: Any
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: Mapping[str, Any]
     options: Options
     events: Events
@@ -47,7 +47,7 @@ class Keeping:
 
     @classmethod
     def of(
-        cls, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Options, events: Events,
+        cls, fn: Any, args: tuple, kwargs: Mapping[str, Any], options: Options, events: Events,
         taken: guards.Snapshot, given: Mapping[str, bytes],
     ) -> Keeping | None:  # fmt: skip
         """None where nothing can be kept."""

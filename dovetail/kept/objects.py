@@ -260,7 +260,7 @@ class Route:
     kind: str
     source: Source | None = None
     of: int = -1
-    steps: tuple[Any, ...] = ()
+    steps: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ class Known:
 
     way: Route
     made: Any
-    parts: tuple[tuple[tuple[Any, ...], int], ...] = ()
+    parts: tuple[tuple[tuple, int], ...] = ()
 
 
 def continuation_of(fn: Any) -> Continuation | None:
@@ -303,7 +303,7 @@ def routes(guards: Sequence[Guard], asked: Sequence[Asked], fn: Any, function: A
     return found
 
 
-def parts(obj: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+def parts(obj: Any) -> Iterator[tuple[tuple, Any]]:
     """What belongs to an object whatever it holds, and the steps there: a function's cells, a class's members."""
     if isinstance(obj, FunctionType):
         for k, cell in enumerate(obj.__closure__ or ()):
@@ -354,7 +354,7 @@ _FOLLOWED: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def followed(obj: Any, steps: tuple[Any, ...]) -> Any:
+def followed(obj: Any, steps: tuple) -> Any:
     """What `parts` found there, in another process."""
     if steps == ("type",):
         return type(obj)

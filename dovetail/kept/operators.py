@@ -39,7 +39,7 @@ class OperatorCall:
     """A call in a captured graph, with fakes; `looks` is what its results look like."""
 
     operator: Any
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: dict[str, Any]
     looks: Any
 
@@ -99,12 +99,12 @@ def holds(call: OperatorCall) -> bool:
         return bool(look(call.operator(*call.args, **call.kwargs)) == call.looks)
 
 
-def signature(found: Any) -> list[Any]:
+def signature(found: Any) -> list:
     """How it is declared, as plain data. Raises Unkept for one that is more than an operator to call."""
     return [(str(o._schema), sorted(map(str, o.tags)), _kernels(o)) for o in overloads(found)]
 
 
-def overloads(found: Any) -> list[Any]:
+def overloads(found: Any) -> list:
     """Of a name for several; an operator is its own only one."""
     if isinstance(found, torch._ops.OpOverload):
         return [found]

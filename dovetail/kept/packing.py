@@ -125,7 +125,7 @@ def _builtin(function: Any) -> Any:
 
 
 #: Where PyTorch has functions whose own module is not told.
-NATIVE_MODULES: tuple[Any, ...] = (
+NATIVE_MODULES: tuple = (
     torch, torch._C, torch._C._nn, torch._C._linalg, torch._C._special, torch._C._fft, torch._C._sparse,  # type: ignore[attr-defined]
 )  # fmt: skip
 
@@ -150,7 +150,7 @@ def _operators(packet: Any) -> Any:
     return getattr, (getattr(torch.ops, namespace), name)
 
 
-def _own(namespace: str, name: str, overload: str, declared: list[Any]) -> Any:
+def _own(namespace: str, name: str, overload: str, declared: list) -> Any:
     """The program's operator, which must be declared as it was."""
     found = getattr(getattr(torch.ops, namespace), name)
     found = getattr(found, overload) if overload else found
@@ -312,9 +312,9 @@ class Applied:
     graphs: Any
 
 
-def pack_graph(module: torch.fx.GraphModule, own: Collection[Any] = ()) -> tuple[bytes, list[Any]]:
+def pack_graph(module: torch.fx.GraphModule, own: Collection[Any] = ()) -> tuple[bytes, list]:
     """The graph, and the program's objects in it. Raises Unkept for one that runs code of which guards know nothing."""
-    objects: list[Any] = []
+    objects: list = []
     return pack(_written(module, objects), own), objects
 
 
@@ -322,7 +322,7 @@ def unpack_graph(data: bytes, objects: Sequence[Any]) -> torch.fx.GraphModule:
     return _read(unpack(data), objects)
 
 
-def _written(module: torch.fx.GraphModule, objects: list[Any]) -> Any:
+def _written(module: torch.fx.GraphModule, objects: list) -> Any:
     numbers: dict[torch.fx.Node, Any] = {node: PackedValue(k) for k, node in enumerate(module.graph.nodes)}
     rows = []
     for node in module.graph.nodes:
@@ -335,7 +335,7 @@ def _written(module: torch.fx.GraphModule, objects: list[Any]) -> Any:
     return rows, {name: _written(each, objects) for name, each in inner.items()}, getattr(module, "structure", None)
 
 
-def _applied(target: Apply, objects: list[Any]) -> Applied:
+def _applied(target: Apply, objects: list) -> Applied:
     """A function of the program's own whose forward and backward were traced."""
     found = target.graphs
     if found is None:
@@ -396,7 +396,7 @@ class PackedPlace:
     name: str
     op: str
     meta: dict[str, Any]
-    args: tuple[Any, ...] = ()
+    args: tuple = ()
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ class RouteFinder:
                 self.possible.setdefault(id(obj), []).append(Route("value", steps=(obj,)))
 
 
-def _parts_known(obj: Any, numbers: Mapping[int, int]) -> tuple[tuple[tuple[Any, ...], int], ...]:
+def _parts_known(obj: Any, numbers: Mapping[int, int]) -> tuple[tuple[tuple, int], ...]:
     """Where it has others, for good."""
     return tuple((steps, numbers[id(part)]) for steps, part in parts(obj) if id(part) in numbers)
 
@@ -254,7 +254,7 @@ def _roots(source: Any) -> list[Bound]:
 _BASES = ("base", "key", "array")
 
 
-def objects_in(value: Any) -> list[Any]:
+def objects_in(value: Any) -> list:
     """What a value has in it that each process has of its own."""
     if type(value) in (tuple, frozenset, set):
         return [obj for part in value for obj in objects_in(part)]

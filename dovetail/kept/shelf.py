@@ -60,7 +60,7 @@ def state(taken: guards.Snapshot) -> list[tuple[str, str]]:
     return sorted((name, str(value)) for name, value in taken.values.items())
 
 
-def digest(parts: list[Any]) -> str:
+def digest(parts: list) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -118,7 +118,7 @@ def _files(package: str) -> list[str]:
     return sorted(found)
 
 
-def outline(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def outline(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
     """The types and sizes of tensors among the arguments."""
     values = [*args, *(v for _, v in sorted(kwargs.items()))]
     return [[str(v.dtype), *v.shape] if _has_sizes(v) else type(v).__name__ for v in values]
@@ -134,7 +134,7 @@ class Row:
     module is like that it was made for."""
 
     name: str
-    made_for: list[Any]
+    made_for: list
     like: str = ""
 
 
@@ -160,7 +160,7 @@ def on_shelf(
             yield row.name, data
 
 
-def put(store: Store, key: str, data: bytes, made_for: list[Any], like: str) -> str:
+def put(store: Store, key: str, data: bytes, made_for: list, like: str) -> str:
     """Lay a compilation on the shelf; its own key."""
     name = hashlib.sha256(data).hexdigest()
     store.put(name, data)
@@ -168,7 +168,7 @@ def put(store: Store, key: str, data: bytes, made_for: list[Any], like: str) -> 
     return name
 
 
-def put_once(store: Store, key: str, made_for: list[Any]) -> None:
+def put_once(store: Store, key: str, made_for: list) -> None:
     """Note that such a call changes what it relies on: what is compiled for it fits no other."""
     _list(store, key, [Row(f"{ONCE}{digest(made_for)}", made_for), *_listed(store.get(key))])
 
@@ -198,7 +198,7 @@ def _listed(data: bytes | None) -> list[Row]:
     return [Row(*row) for row in json.loads(data.removeprefix(LIST))]
 
 
-def _may_fit(made_for: list[Any], now: list[Any]) -> bool:
+def _may_fit(made_for: list, now: list) -> bool:
     """None stands for any size."""
     if len(made_for) != len(now):
         return False

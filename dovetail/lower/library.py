@@ -17,9 +17,7 @@ from dovetail.ops.lowering.indexing import check, out_of_bounds, written_at
 from dovetail.ops.lowering.value import Spec, Value
 
 
-def call_library(
-    emit: Emitter, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-) -> Any:
+def call_library(emit: Emitter, operator: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> Any:
     """Adds the call; gives Values in the shape of `out`, other results as None.
 
     A result that is a view keeps its argument's memory alive, so that must be a tensor of its own; so must one whose

@@ -50,13 +50,13 @@ class _Lowering:
         self.aten, self.bitwise = aten, bitwise
         self.emit = Emitter()
         self.env: dict[torch.fx.Node, Any] = {}
-        self.inputs: list[Any] = []  # Buffers and Params, as the caller gives them
+        self.inputs: list = []  # Buffers and Params, as the caller gives them
         self.numbers: list[tuple[int, Param]] = []
         self.measured: list[tuple[Param, Dim]] = []
         self.constants: dict[str, Any] = {}
         self.opaque: set[str] = set()
         self.negated: set[str] = set()  # inputs whose memory holds the other signs
-        self.stacks: dict[torch.fx.Node, tuple[Any, ...]] = {}
+        self.stacks: dict[torch.fx.Node, tuple] = {}
         self.given: dict[str, torch.fx.Node] = {}  # whose result a returned buffer is: another's is another tensor
 
     def run(self) -> Program:
@@ -119,7 +119,7 @@ class _Lowering:
 
     # ------------------------------------------------------------ nodes
 
-    def stack(self, node: torch.fx.Node) -> tuple[Any, ...]:
+    def stack(self, node: torch.fx.Node) -> tuple:
         """The user's lines; of what PyTorch's engine computes, those of the first value that it is computed from."""
         found = (self.stacks.get(n) for n in node.all_input_nodes)
         return node.meta.get("stack") or next(filter(None, found), ())
@@ -146,7 +146,7 @@ class _Lowering:
             self.emit.origins[result.base.name] = self.start(args[0])
         return result
 
-    def lowers(self, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> bool:
+    def lowers(self, row: Row, args: tuple, kwargs: dict[str, Any], out: Any) -> bool:
         """May the operator's lowering see these arguments? With eager's own bits, only if loops compute them."""
         if not (numbers_fit(row, args, kwargs, out) and sizes_fit(row, args, kwargs)):
             return False
@@ -161,7 +161,7 @@ class _Lowering:
         assert held.base is not None
         return self.emit.origins.get(held.base.name, 0) + held.offset
 
-    def from_storage(self, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    def from_storage(self, node: torch.fx.Node, args: tuple, kwargs: dict[str, Any]) -> tuple:
         """The arguments, where an offset counts from the start of eager's storage: what a kernel has computed lies at
         the start of its own."""
         named = bound(node.target, args, kwargs)

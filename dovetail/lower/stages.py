@@ -83,7 +83,7 @@ class StageSplitter:
             tuple(self.steps), outputs, written, any(map(_draws, self.nodes)), waits,
         )  # fmt: skip
 
-    def parts(self, results: list[Any], last: int) -> dict[int, Node]:
+    def parts(self, results: list, last: int) -> dict[int, Node]:
         """Every part and what is called between them; inputs that no part writes to, with their new values."""
         contents = {level: self.contents(level) for level in range(last, -1, -1)}
         left = dict(self.aten.mutated)
@@ -171,7 +171,7 @@ class StageSplitter:
 
     # ------------------------------------------------------------ steps
 
-    def part(self, level: int, contents: list[Node], results: list[Any], own: dict[int, Node]) -> None:
+    def part(self, level: int, contents: list[Node], results: list, own: dict[int, Node]) -> None:
         """`own`: inputs that it writes to, and their new values."""
         if not contents:
             return
@@ -205,13 +205,13 @@ class StageSplitter:
         self.made.update(wanted)
 
     def wanted_of(
-        self, level: int, env: Mapping[Node, Node], mine: set[Node], results: list[Any], news: set[Node]
+        self, level: int, env: Mapping[Node, Node], mine: set[Node], results: list, news: set[Node]
     ) -> list[Node]:
         """What the part gives; not the new values of inputs that it writes itself, if nobody else reads them."""
         read = {n for n in mine if n in results or any(u not in mine and u.op != "output" for u in n.users)}
         return [n for n in self.wanted.get(level, ()) if n in env and n not in news - read]
 
-    def viewed_among(self, wanted: list[Node], results: list[Any]) -> frozenset[int] | None:
+    def viewed_among(self, wanted: list[Node], results: list) -> frozenset[int] | None:
         """Which of them are results that are views in PyTorch's sense."""
         viewed = self.aten.viewed
         if viewed is None:
@@ -295,7 +295,7 @@ def _node(size: Any) -> Any:
     return size.node if isinstance(size, torch.SymInt) else size
 
 
-def _raw(value: Any) -> list[Any]:
+def _raw(value: Any) -> list:
     """The symbolic sizes in what an operator gives."""
     return list(sizes_in(value))
 

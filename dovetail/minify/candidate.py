@@ -27,7 +27,7 @@ class Candidate:
     tensors matters, too."""
 
     module: torch.fx.GraphModule
-    inputs: tuple[Any, ...]
+    inputs: tuple
     data: bool = False
 
     @cached_property
@@ -54,7 +54,7 @@ class Candidate:
         Noting(self.module).run(*copies(self.inputs)[0])
         return found
 
-    def like(self, module: torch.fx.GraphModule, inputs: tuple[Any, ...]) -> Candidate:
+    def like(self, module: torch.fx.GraphModule, inputs: tuple) -> Candidate:
         return Candidate(module, inputs, self.data)
 
 

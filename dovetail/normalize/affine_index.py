@@ -80,7 +80,7 @@ def _dtype(node: Node) -> Any:
     return getattr(node.meta["val"], "dtype", torch.int8)  # of what is no tensor, none that is looked for
 
 
-def _shape(node: Any) -> tuple[Any, ...]:
+def _shape(node: Any) -> tuple:
     return tuple(node.meta["val"].shape)
 
 
@@ -92,7 +92,7 @@ def _known(name: str, rules: dict[Any, Callable[[Node], Affine | None]], node: N
     return node.meta[name]
 
 
-def _settled(form: Affine, shape: tuple[Any, ...], exact: bool) -> Affine:
+def _settled(form: Affine, shape: tuple, exact: bool) -> Affine:
     """Without steps along dimensions of size 1, whose only index is 0; and decided, where a form has one sign."""
     form = form.at({d: d for d in range(-len(shape), 0) if not is_one(shape[d])})
     if exact:
@@ -231,7 +231,7 @@ def _looked_up(node: Node) -> Affine | None:
     return found
 
 
-def _within(place: Affine, shape: tuple[Any, ...], size: Any) -> bool:
+def _within(place: Affine, shape: tuple, size: Any) -> bool:
     """Is every index one of a dimension of this size? Others would be refused, or count from its end."""
     if place.start == 0 and len(place.steps) == 1:
         ((dim, step),) = place.steps

@@ -22,7 +22,7 @@ Node = torch.fx.Node
 _lasting = {"computed": math.inf}
 
 
-def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
+def interpreter(aten: AtenGraph) -> Callable[..., tuple]:
     """A callable of the graph's inputs, constants left out. Writes to mutated inputs; returns the results."""
     for inner in subprograms(aten):
         inner.callables = tuple(map(interpreter, inner.graphs))
@@ -33,7 +33,7 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
     draws = any(map(_draws, nodes))
     promised = {n: n.meta["val"] for n in nodes if _is_promised(n)}
 
-    def computed(given: list[Any]) -> dict[Any, Any]:
+    def computed(given: list) -> dict[Any, Any]:
         # For whoever puts it back when this raises.
         generator = torch.default_generator.get_state() if draws else None  # noqa: F841
         env: dict[Any, Any] = {}
@@ -49,7 +49,7 @@ def interpreter(aten: AtenGraph) -> Callable[..., tuple[Any, ...]]:
                 del env[dead]
         return env
 
-    def call(*inputs: Any) -> tuple[Any, ...]:
+    def call(*inputs: Any) -> tuple:
         if len(inputs) != count:
             raise TypeError(f"the graph takes {count} inputs, {len(inputs)} given")
         given = [*inputs, *aten.constants.values()]
@@ -102,7 +102,7 @@ def _last_uses(aten: AtenGraph, nodes: list[Node]) -> dict[Node, list[Node]]:
 SIZES = "sizes"  # the values of symbols, among those of nodes
 
 
-def _measured(given: list[Any], fakes: list[Any]) -> Iterator[tuple[int, Dim]]:
+def _measured(given: list, fakes: list) -> Iterator[tuple[int, Dim]]:
     """What is known of the sizes of inputs."""
     for value, fake in zip(given, fakes, strict=True):
         if is_size(fake):
@@ -124,7 +124,7 @@ def _load(value: Any, env: dict[Any, Any]) -> Any:
     return value
 
 
-def _end(aten: AtenGraph, output: Node, given: list[Any], env: dict[Node, Any]) -> tuple[Any, ...]:
+def _end(aten: AtenGraph, output: Node, given: list, env: dict[Node, Any]) -> tuple:
     """Every new value is computed by now, so writing to inputs disturbs none."""
     with torch.no_grad():
         for position, node in aten.mutated:

@@ -96,7 +96,7 @@ def enter(recorder: AtenRecorder, leaf: Any) -> Any:
 class _Joint(Results):
     """Collects what the forward half gives, then records the backward half."""
 
-    def __init__(self, recorder: AtenRecorder, leaves: list[Any], sources: list[Any]) -> None:
+    def __init__(self, recorder: AtenRecorder, leaves: list, sources: list) -> None:
         super().__init__(recorder)
         self.leaves, self.sources = leaves, sources
         self.rewritten: list[tuple[int, int]] = []
@@ -179,7 +179,7 @@ class _Joint(Results):
             tuple(c for c in self.counted() if c[0] not in rewritten), recounted(self.recorder),
         )  # fmt: skip
 
-    def check_leaves(self, tensors: list[Any]) -> None:
+    def check_leaves(self, tensors: list) -> None:
         """A view made without gradients, of a tensor that requires them, is a leaf that gets its own."""
         known = {id(t) for t in self.leaves}
         for node in behind(tensors):
@@ -187,13 +187,13 @@ class _Joint(Results):
             if leaf is not None and id(leaf) not in known:
                 raise NotDifferentiable("a view that was made without gradients gets one of its own")
 
-    def check_functions(self, tensors: list[Any]) -> None:
+    def check_functions(self, tensors: list) -> None:
         """A user's backward need not give zeros for zeros: it must not run for results that it has no part in."""
         functions = {node for node in behind(tensors) if isinstance(node, _OF_USERS)}
         if functions and any(not functions <= behind([tensor]) for tensor in tensors):
             raise NotDifferentiable("a user's backward does not run for some results")
 
-    def engine(self, tensors: list[Any], tangents: list[Any]) -> dict[int, Any]:
+    def engine(self, tensors: list, tangents: list) -> dict[int, Any]:
         """The gradient of each input that has one, by the id of its leaf."""
         try:
             with self.recorder:

@@ -71,7 +71,7 @@ def _plain(fake: Any) -> Any:
     return to_fake(fake, leaf=False) if isinstance(fake, torch.Tensor) and fake.requires_grad else fake
 
 
-def placeholders(recorder: AtenRecorder, graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Any]:
+def placeholders(recorder: AtenRecorder, graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list:
     """One graph input for each placeholder, with the metadata of its fake."""
     names = [n.name for n in graph_module.graph.nodes if n.op == "placeholder"]
     if len(names) != len(fakes):
@@ -79,13 +79,13 @@ def placeholders(recorder: AtenRecorder, graph_module: torch.fx.GraphModule, fak
     return [recorder.placeholder(name, fake) for name, fake in zip(names, fakes, strict=True)]
 
 
-def run_graph(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: AtenRecorder) -> Any:
+def run_graph(graph_module: torch.fx.GraphModule, inputs: list, recorder: AtenRecorder) -> Any:
     """What the graph returns. It may leave another grad mode behind, which is for the program to set when it runs."""
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         return _run_nodes(graph_module, inputs, recorder)
 
 
-def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: AtenRecorder) -> Any:
+def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list, recorder: AtenRecorder) -> Any:
     env: dict[torch.fx.Node, Any] = {}
     given = iter(inputs)
     for node in graph_module.graph.nodes:
@@ -106,7 +106,7 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list[Any], recorder: 
 
 
 def _run_node(
-    recorder: AtenRecorder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], env: dict[Any, Any]
+    recorder: AtenRecorder, node: torch.fx.Node, args: tuple, kwargs: dict[str, Any], env: dict[Any, Any]
 ) -> Any:
     if node.op == "call_method":
         return called(methodcaller, (node.target, *args), kwargs)

@@ -80,7 +80,7 @@ def recounted(recorder: AtenRecorder) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def flat(outputs: Any) -> list[Any]:
+def flat(outputs: Any) -> list:
     if isinstance(outputs, (tuple, list)) and not isinstance(outputs, torch.Size):
         return [leaf for item in outputs for leaf in flat(item)]
     if isinstance(outputs, dict):
@@ -151,8 +151,8 @@ class Results:
         self.recorder = recorder
         self.ending = GraphEnding(recorder)
         self.nodes: list[Node] = []
-        self.tensors: list[Any] = []  # the fake tensor of each result
-        self.counters: list[Any] = []  # the fake tensor with its version counter
+        self.tensors: list = []  # the fake tensor of each result
+        self.counters: list = []  # the fake tensor with its version counter
         self.returned: list[Returned] = []
         self.bases: dict[int, tuple[int, Handle]] = {}  # id of a Base -> the result that has its memory
         self.ways: dict[int, set[int]] = {}  # id of a Base -> the views of its tensor that lead to outputs, or itself
@@ -183,7 +183,7 @@ class Results:
         count = len(visible)
         self.returned[count:] = [replace(each, given=False) for each in self.returned[count:]]
 
-    def between(self, values: list[Any]) -> list[Any]:
+    def between(self, values: list) -> list:
         """Detached tensors that several outputs are views of, though the caller does not get them."""
         found = {id(v): self.recorder.handle(v) for v in values if isinstance(v, torch.Tensor)}
         below: dict[int, tuple[Handle, set[int]]] = {}

@@ -102,7 +102,7 @@ class _Taking:
             plain = fake if wanted or not isinstance(fake, torch.Tensor) else to_fake(fake, leaf=False)
             leaf = self.recorder.placeholder(name, plain)
             return _Given(enter(self.recorder, leaf) if wanted else leaf, WrapperPart(first), leaf if wanted else None)
-        parts: list[Any] = []
+        parts: list = []
 
         def placeholder(part: Any) -> Any:
             if part.requires_grad:
@@ -121,7 +121,7 @@ class _Taking:
 
     def apart(self) -> Apart:
         self.check_outputs()
-        parts: list[Any] = []
+        parts: list = []
         outputs = tuple(template_of(value, parts) for value in self.outputs)
         results = Results(self.recorder)
         results.take(parts)
@@ -180,14 +180,14 @@ class _Taking:
                 raise KeptWhole("an output is computed from another one")
         self.check_history(history)
         before = set(recorder.graph.nodes)
-        placed: list[Any] = []
+        placed: list = []
         with recorder:
             tangents = [self.tangent(t, placed) for t in history]
             leaves = [g.leaf for g in self.given if g.leaf is not None]
             found = torch.autograd.grad(history, leaves, tangents, allow_unused=True)
         by_leaf = dict(zip(map(id, leaves), found, strict=True))
         given = [None if g.leaf is None else by_leaf[id(g.leaf)] for g in self.given]
-        parts: list[Any] = []
+        parts: list = []
         gradients = tuple(None if t is None else template_of(t, parts) for t in given)
         nodes = self.gradient_nodes(parts, before)
         recorder.graph.output((*results.nodes, *nodes))
@@ -201,7 +201,7 @@ class _Taking:
         inputs, outputs, advanced, counted = common
         return Apart(joint, inputs, outputs, advanced, counted, tuple(told), gradients)
 
-    def gradient_nodes(self, parts: list[Any], before: set[Any]) -> list[Any]:
+    def gradient_nodes(self, parts: list, before: set[Any]) -> list:
         """Each with memory of its own: the engine adds to gradients in place, and cannot see what they are made of."""
         ending, found = GraphEnding(self.recorder), []
         for part in parts:
@@ -211,7 +211,7 @@ class _Taking:
             found.append(node)
         return found
 
-    def check_history(self, history: list[Any]) -> None:
+    def check_history(self, history: list) -> None:
         """It begins at the inputs, and no backward of the user's own is on the way."""
         known = {id(g.leaf) for g in self.given}
         for node in behind(history):
@@ -219,7 +219,7 @@ class _Taking:
             if leaf is not None and id(leaf) not in known or isinstance(node, _OF_USERS):
                 raise KeptWhole("a view that was made without gradients, or a user's own backward, is behind a result")
 
-    def tangent(self, result: Any, placed: list[Any]) -> Any:
+    def tangent(self, result: Any, placed: list) -> Any:
         """A gradient of the class that the result has, of the same make."""
 
         def part(of: Any) -> Any:
@@ -231,7 +231,7 @@ class _Taking:
         return rebuilt(result, part) if is_wrapper(result) else part(result)
 
     def used(
-        self, wanted: list[int], history: list[Any], tangents: list[Any], results: Results
+        self, wanted: list[int], history: list, tangents: list, results: Results
     ) -> tuple[list[tuple[str, int]], list[Tangent]]:
         """The tangents that gradients are computed from, each with a result of its size; the others leave the graph."""
         names: list[tuple[str, int]] = []
@@ -253,7 +253,7 @@ class _Taking:
         return next((k for k, tensor in enumerate(results.tensors) if tensor is part), 0)
 
 
-def _counts_for(tensor: Any, others: list[Any]) -> bool:
+def _counts_for(tensor: Any, others: list) -> bool:
     """Does its version counter count for one of the others as well?"""
     version, before = tensor._version, [t._version for t in others if t is not tensor]
     _SET((tensor,), (version + 1,))
@@ -267,7 +267,7 @@ def _known(shape: Any) -> tuple[int, ...] | None:
     return tuple(shape) if all(type(n) is int for n in shape) else None
 
 
-def template_of(value: Any, parts: list[Any]) -> Template:
+def template_of(value: Any, parts: list) -> Template:
     """How it is made of plain values, which are added to `parts`."""
     if not is_wrapper(value):
         parts.append(value)

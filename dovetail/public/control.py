@@ -168,7 +168,7 @@ def _same_parameters(original_fn: Any, fn: Any) -> None:
         raise InvalidArgument(f"the parameters differ: {original_fn!r} takes {theirs}, {fn!r} takes {ours}")
 
 
-def _parameters(signature: inspect.Signature) -> list[tuple[Any, ...]]:
+def _parameters(signature: inspect.Signature) -> list[tuple]:
     """What must agree: names and defaults, positional ones in order. The names of *args and **kwargs may differ."""
     many = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     plain = [p for p in signature.parameters.values() if p.kind not in many]

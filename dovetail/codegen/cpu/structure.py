@@ -44,7 +44,7 @@ class Structure:
         self._ranges: dict[Symbol, int] = {}
         self._results: dict[str, int] = {}
         self._exprs: dict[Expr, int] = {}
-        self._lines: list[Any] = []
+        self._lines: list = []
         for buffer in group.locals:
             self.buffer(buffer)
         self.ranges(group.outer)
@@ -67,7 +67,7 @@ class Structure:
         numbers = tuple(self._ranges.setdefault(dims.as_symbol(r), len(self._ranges)) for r in ranges)
         self._lines.append(("ranges", numbers, sizes))
 
-    def statement(self, statement: Statement) -> tuple[Any, ...]:
+    def statement(self, statement: Statement) -> tuple:
         if isinstance(statement, Store):
             place = tuple(map(self.dim, statement.index))
             return ("store", self.buffer(statement.buffer), place, self.expr(statement.value), statement.scan)
@@ -120,7 +120,7 @@ class Structure:
             self._exprs[node] = len(self._exprs)
         return self._exprs[root]
 
-    def node(self, node: Expr) -> tuple[Any, ...]:
+    def node(self, node: Expr) -> tuple:
         if isinstance(node, Const):
             return ("const", repr(node.value), node.dtype)
         if isinstance(node, Param):

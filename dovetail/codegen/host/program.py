@@ -60,7 +60,7 @@ class Host:
         self.body: list[str] = []
         self.checks: dict[int, str] = {}  # position in body -> what the first call does in its place
         self.views: list[str] = []
-        self.view_names: dict[tuple[Any, ...], int] = {}
+        self.view_names: dict[tuple, int] = {}
         self.tensors: dict[str, str] = {b.name: b.name for b in program.inputs}
         self.pointers: dict[str, str] = {}
         self.offsets: dict[str, int | str] = {**memory.offsets, **{n: f"o{k}" for n, k in memory.places.items()}}

@@ -227,7 +227,7 @@ def _stack(walk: _Walk, node: Node, build: PiecesBuilder, tensors: Any, dim: int
     return _side_by_side(node, axis, pieces, 1, sources)
 
 
-def _side_by_side(node: Node, axis: int, pieces: list[ConcatPiece], terms: int, sources: list[Any]) -> Source | None:
+def _side_by_side(node: Node, axis: int, pieces: list[ConcatPiece], terms: int, sources: list) -> Source | None:
     """Only where something is left out then: zeros, what is made of pieces itself, all but the parts that are read."""
     taken = any(s is None or isinstance(s, Pieces) for s in sources) or any(u.target in _READS for u in node.users)
     return _made(node, axis, joined(pieces), terms, *sources) if taken and any(sources) else None

@@ -64,7 +64,7 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
 
 def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     """Do these convolutions read and write more elements of images than of weights, by a factor of two?"""
-    forward: list[Any] = [n for n in convolutions if n.target is aten.convolution.default]
+    forward: list = [n for n in convolutions if n.target is aten.convolution.default]
     if forward and _library(forward[0].args[0]) == "cuDNN":
         return True
     images = sum(_elements(n.args[0]) + _elements(n) for n in forward)

@@ -60,7 +60,7 @@ class Pieces:
     what they make. `parts`: how many operators put pieces into it."""
 
     dim: int
-    sizes: tuple[Any, ...]
+    sizes: tuple
     dtype: torch.dtype
     device: torch.device
     pieces: Sequence[ConcatPiece]
@@ -68,7 +68,7 @@ class Pieces:
     rest: Node | None = None
     parts: int = 1
 
-    def resized(self, dim: int, size: Any) -> tuple[Any, ...]:
+    def resized(self, dim: int, size: Any) -> tuple:
         return tuple(size if d == dim else n for d, n in enumerate(self.sizes))
 
 
@@ -145,7 +145,7 @@ class PiecesBuilder:
         target, args = self.assembly(source)
         return args[0] if target is aten.clone.default else self.write.call(target, *args)
 
-    def assembly(self, whole: Pieces) -> tuple[Any, tuple[Any, ...]]:
+    def assembly(self, whole: Pieces) -> tuple[Any, tuple]:
         """The operator and the arguments that put it together."""
         if whole.rest is not None:
             return aten.add.Tensor, (whole.rest, self.node(replace(whole, rest=None)))
@@ -158,7 +158,7 @@ class PiecesBuilder:
         node = self.node(self.settled(piece, whole))
         return node if piece.start is not None else self.write.call(aten.unsqueeze.default, node, whole.dim)
 
-    def zeros(self, like: Pieces, sizes: tuple[Any, ...]) -> Node:
+    def zeros(self, like: Pieces, sizes: tuple) -> Node:
         number = False if like.dtype is torch.bool else 0.0 if like.dtype.is_floating_point else 0
         named = {"dtype": like.dtype, "device": like.device}
         return self.write.call(aten.full.default, list(map(dim_or_node, sizes)), number, **named)
@@ -213,7 +213,7 @@ class PiecesBuilder:
         """Is it better put together before a part is taken?"""
         return source.rest is not None or source.dim != dim and len(source.pieces) > FEW
 
-    def each(self, source: Pieces, dim: int, sizes: tuple[Any, ...], part: Callable[[Source, int], Source]) -> Pieces:
+    def each(self, source: Pieces, dim: int, sizes: tuple, part: Callable[[Source, int], Source]) -> Pieces:
         """The same part along `dim` of every piece."""
         def of(piece: ConcatPiece) -> ConcatPiece:
             lacks = piece.start is None and source.dim < dim

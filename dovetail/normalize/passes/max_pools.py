@@ -49,7 +49,7 @@ def write_out_pools(graph: AtenGraph) -> None:
 
 def _maximum(write: GraphWriter, pool: Node) -> Node | None:
     """The largest of each window, None where it is not written out."""
-    given: tuple[Any, ...] = (*pool.args, *_DEFAULTS[len(pool.args) - 2 :])
+    given: tuple = (*pool.args, *_DEFAULTS[len(pool.args) - 2 :])
     x, window, stride, padding, dilation, up = given
     window, padding, dilation = map(_pair, (window, padding, dilation))
     stride = _pair(stride) if stride else window
@@ -72,7 +72,7 @@ def _maximum(write: GraphWriter, pool: Node) -> Node | None:
     return functools.reduce(lambda one, other: write.call(aten.maximum.default, one, other), parts)
 
 
-_DEFAULTS: tuple[Any, ...] = ([], [0], [1], False)  # of what follows image and window
+_DEFAULTS: tuple = ([], [0], [1], False)  # of what follows image and window
 
 
 def _pair(value: Any) -> list[int]:

@@ -25,7 +25,7 @@ class GraphWriter:
         values = torch.fx.node.map_arg(args, lambda n: n.meta["val"])
         return self.add(target, args, kwargs, run(target, values, kwargs))
 
-    def add(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Node:
+    def add(self, target: Any, args: tuple, kwargs: dict[str, Any], value: Any) -> Node:
         with self.graph.inserting_before(self.place):
             made = self.graph.call_function(target, args, kwargs)
         made.meta["val"] = value

@@ -47,7 +47,7 @@ class TakenView:
     """
 
     operator: Any
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: dict[str, Any]
     index: int | None
     grad: bool = field(default_factory=torch.is_grad_enabled)

@@ -22,7 +22,7 @@ _NAMES = ("attn_mask", "dropout_p", "is_causal")  # after query, key and value
 _CAUSAL = Affine(0, frozenset({(-1, 1), (-2, -1)}))  # column - row
 
 
-def without_known_mask(recorder: AtenRecorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def without_known_mask(recorder: AtenRecorder, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Arguments and keywords for `scaled_dot_product_attention`: those given, or the same without their mask."""
     named = dict(zip(_NAMES, args[3:], strict=False)) | kwargs
     mask = named.get("attn_mask")

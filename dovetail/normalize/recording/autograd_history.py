@@ -32,11 +32,11 @@ def ways(results: Mapping[int, torch.Tensor], tensors: Sequence[torch.Tensor]) -
     return [{k for n, k in enumerate(results) if each >> n & 1} for each in found]
 
 
-def _last_first(tensors: Sequence[torch.Tensor]) -> list[Any]:
+def _last_first(tensors: Sequence[torch.Tensor]) -> list:
     """The nodes of their history, each before those that it hands gradients to."""
     order: dict[Any, None] = {}
     seen: set[Any] = set()
-    stack: list[Any] = [(tensor.grad_fn, False) for tensor in tensors]
+    stack: list = [(tensor.grad_fn, False) for tensor in tensors]
     while stack:
         node, is_done = stack.pop()
         if is_done:
@@ -65,7 +65,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._begun: list[int] = []
-        self._stacks: list[Any] = []
+        self._stacks: list = []
 
     def begin(self, stack: Any) -> None:
         self._begun.append(_made())

@@ -38,7 +38,7 @@ class ConditionalCopy:
     source: Base
     tensor: torch.Tensor
     order: tuple[int, ...]
-    shape: tuple[Any, ...] | None = None
+    shape: tuple | None = None
 
     def rely(self) -> bool:
         """Does eager copy in this call? From then on in every one."""

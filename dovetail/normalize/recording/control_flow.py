@@ -37,16 +37,16 @@ def _inner(recorder: AtenRecorder, record: Record, module: Any, tensors: Sequenc
         return record(module, fakes)
 
 
-def _outputs(graph: AtenGraph) -> list[Any]:
+def _outputs(graph: AtenGraph) -> list:
     end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
     return list(end.args[0])
 
 
-def _vals(graph: AtenGraph) -> list[Any]:
+def _vals(graph: AtenGraph) -> list:
     return [n.meta["val"] if isinstance(n, torch.fx.Node) else n for n in _outputs(graph)]
 
 
-def _call(recorder: AtenRecorder, call: Subprogram, args: tuple[Any, ...], vals: list[Any]) -> list[Any]:
+def _call(recorder: AtenRecorder, call: Subprogram, args: tuple, vals: list) -> list:
     """A node for the call; its results as tensors of the program."""
 
     def node(value: Any) -> Any:
@@ -62,7 +62,7 @@ def _call(recorder: AtenRecorder, call: Subprogram, args: tuple[Any, ...], vals:
 # ---------------------------------------------------------------- cond
 
 
-def _cond(recorder: AtenRecorder, record: Record, pred: Any, true: Any, false: Any, yes: Any, no: Any) -> list[Any]:
+def _cond(recorder: AtenRecorder, record: Record, pred: Any, true: Any, false: Any, yes: Any, no: Any) -> list:
     lifted = [list(yes), list(no)]
     graphs = [_inner(recorder, record, m, t) for m, t in zip((true, false), lifted, strict=True)]
     written: dict[int, Any] = {id(t[k]): t[k] for g, t in zip(graphs, lifted, strict=True) for k, _ in g.mutated}
@@ -76,7 +76,7 @@ def _cond(recorder: AtenRecorder, record: Record, pred: Any, true: Any, false: A
     return results[:count]
 
 
-def _check_alone(recorder: AtenRecorder, written: list[Any], tensors: list[Any]) -> None:
+def _check_alone(recorder: AtenRecorder, written: list, tensors: list) -> None:
     bases = {id(t): recorder.handle(t).base for t in tensors if isinstance(t, torch.Tensor)}
     for target in written:
         if any(base is bases[id(target)] for other, base in bases.items() if other != id(target)):
@@ -87,7 +87,7 @@ def _refused(reason: str) -> Unsupported:
     return Unsupported("mutation-in-subgraph", reason, "Return the new value and write it after the call.")
 
 
-def _with_written(graph: AtenGraph, tensors: list[Any], written: list[Any]) -> AtenGraph:
+def _with_written(graph: AtenGraph, tensors: list, written: list) -> AtenGraph:
     """The same graph that writes nothing and gives the values of `written` last; `tensors` grows by what it lacks."""
     if not written:
         return graph
@@ -124,7 +124,7 @@ def _check_reads_only(graph: AtenGraph, private: int, what: str) -> None:
 
 def _while_loop(
     recorder: AtenRecorder, record: Record, test: Any, body: Any, carried: Any, test_lifted: Any, body_lifted: Any
-) -> list[Any]:
+) -> list:
     start = [t.clone(memory_format=torch.contiguous_format) for t in carried]
     graphs = (
         _inner(recorder, record, test, [*start, *test_lifted]), _inner(recorder, record, body, [*start, *body_lifted])
@@ -135,7 +135,7 @@ def _while_loop(
     return _call(recorder, loop, (start, test_lifted, body_lifted), _vals(graphs[1]))
 
 
-def _scan(recorder: AtenRecorder, record: Record, body: Any, count: int, init: Any, xs: Any, lifted: Any) -> list[Any]:
+def _scan(recorder: AtenRecorder, record: Record, body: Any, count: int, init: Any, xs: Any, lifted: Any) -> list:
     start = [t.clone(memory_format=torch.contiguous_format) for t in init]
     rows = [x.select(0, 0) for x in xs]
     graph = _inner(recorder, record, body, [*start, *rows, *lifted])
@@ -153,7 +153,7 @@ def _stacked(val: Any, length: Any) -> Any:
         return val.unsqueeze(0).repeat(length, *[1] * val.dim())
 
 
-def _map(recorder: AtenRecorder, record: Record, body: Any, xs: Any, lifted: Any) -> list[Any]:
+def _map(recorder: AtenRecorder, record: Record, body: Any, xs: Any, lifted: Any) -> list:
     return _scan(recorder, record, body, 0, (), xs, lifted)
 
 

@@ -99,7 +99,7 @@ def has_no_form(operator: Any) -> bool:
     return False
 
 
-def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[Any], list[Any]]:
+def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list, list]:
     """An operator that calls `operator` on copies of the arguments in `written` and gives those last.
 
     Also the tensors written to, in the order of their copies, and what it takes before its own arguments: how the
@@ -108,7 +108,7 @@ def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list[An
     targets = [t for value in written.values() for t in (value if isinstance(value, (list, tuple)) else [value])]
     layouts = [[list(t.shape), list(t.stride())] for t in targets]
 
-    def call(_: Any, layouts: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    def call(_: Any, layouts: Any, *args: Any, **kwargs: Any) -> list:
         named, copies, layout = bound(operator, args, kwargs), [], iter(layouts)
         for name in written:
             value = named[name]
@@ -175,14 +175,14 @@ def _writes(known: Any, found: Any) -> tuple[str | None, ...]:
 
 # ---------------------------------------------------------------- other names
 
-Rewrite = Callable[[tuple[Any, ...], dict[str, Any], Any], tuple[Any, tuple[Any, ...], dict[str, Any]]]
+Rewrite = Callable[[tuple, dict[str, Any], Any], tuple[Any, tuple, dict[str, Any]]]
 
 
-def _view(args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Any:
+def _view(args: tuple, kwargs: dict[str, Any], val: Any) -> Any:
     return aten.view.default, (args[0], list(val.shape)), {}
 
 
-def _batch_norm_backward(args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Any:
+def _batch_norm_backward(args: tuple, kwargs: dict[str, Any], val: Any) -> Any:
     gradient, x, weight, _, _, mean, deviation, train, *rest = args
     if train:
         args = (gradient, x, weight, None, None, mean, deviation, train, *rest)

@@ -22,7 +22,7 @@ _OUT_OF_PLACE = {
 }
 
 
-def turns(node: torch.fx.Node, args: tuple[Any, ...]) -> bool:
+def turns(node: torch.fx.Node, args: tuple) -> bool:
     """Does the node give a view another shape, in such a way that PyTorch would not refuse it?"""
     if _name(node) not in _OUT_OF_PLACE or not args or type(args[0]) is not FakeTensor or not args[0]._is_view():
         return False
@@ -30,7 +30,7 @@ def turns(node: torch.fx.Node, args: tuple[Any, ...]) -> bool:
 
 
 def turned(
-    recorder: AtenRecorder, node: torch.fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], env: dict[Any, Any]
+    recorder: AtenRecorder, node: torch.fx.Node, args: tuple, kwargs: dict[str, Any], env: dict[Any, Any]
 ) -> FakeTensor:
     """The view of the view, which takes its place in `env`."""
     old = recorder.handle(args[0])

@@ -64,7 +64,7 @@ def vals(value: Any) -> Any:
     return value
 
 
-def in_schema_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def in_schema_order(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
     """The arguments as the schema orders them; keyword-only ones stay named."""
     if not kwargs:
         return args, kwargs
@@ -74,13 +74,13 @@ def in_schema_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return given, named
 
 
-def own_results(known: Facts, result: Any) -> list[Any]:
+def own_results(known: Facts, result: Any) -> list:
     """The results that are no written argument."""
     results = result if isinstance(result, (tuple, list)) else (result,)
     return [r for r, owner in zip(results, known.returned, strict=False) if owner is None]
 
 
-def in_order(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Facts) -> bool:
+def in_order(func: Any, args: tuple, kwargs: dict[str, Any], known: Facts) -> bool:
     """Does what is written to lie in the order of its places? Random numbers are drawn in that of its memory."""
     named = bound(func, args, kwargs)
     return all(named[name].is_contiguous() for name in known.written)
@@ -95,7 +95,7 @@ def accept_out(func: Any, args: Any, kwargs: Any, out: Any, val: Any) -> None:
                           "give a tensor of the result's dtype")
 
 
-def absolute(args: tuple[Any, ...], kwargs: dict[str, Any], handle: Handle, stem: Handle) -> tuple[Any, ...]:
+def absolute(args: tuple, kwargs: dict[str, Any], handle: Handle, stem: Handle) -> tuple:
     """as_strided's arguments with an explicit offset, so that it can start from the stem."""
     named = bound(aten.as_strided.default, args, kwargs)
     offset = named.get("storage_offset")
@@ -103,7 +103,7 @@ def absolute(args: tuple[Any, ...], kwargs: dict[str, Any], handle: Handle, stem
     return stem.tensor, named["size"], named["stride"], start
 
 
-def relative(args: tuple[Any, ...], base: torch.Tensor, value: torch.Tensor) -> tuple[Any, ...]:
+def relative(args: tuple, base: torch.Tensor, value: torch.Tensor) -> tuple:
     """as_strided's arguments for `value`, which stands in for the memory of `base`."""
     size, stride, offset = args
     start = offset - base.storage_offset()

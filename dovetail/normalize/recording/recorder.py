@@ -122,7 +122,7 @@ class AtenRecorder(FakeMode):
                 error.stack = tuple(self.stack)
             raise
 
-    def dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def dispatch(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if not isinstance(func, torch._ops.OpOverload):
             raise Unsupported("higher-order-operator", f"{func} cannot be part of a functional graph")
         if takes_list(func) or is_fused(func):
@@ -157,7 +157,7 @@ class AtenRecorder(FakeMode):
                 self.copies.note(func, args, kwargs, self.handle(args[0]).base, self.handle(result).base)
         return result
 
-    def of_cudnn(self, func: Any, args: tuple[Any, ...]) -> Any:
+    def of_cudnn(self, func: Any, args: tuple) -> Any:
         """BatchNorm by cuDNN as PyTorch's own; what cuDNN would keep for the backward pass is empty."""
         if func is aten.cudnn_batch_norm.default:
             kept = self.dispatch(aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": args[0].device})
@@ -192,7 +192,7 @@ class AtenRecorder(FakeMode):
         if any(base.version == version for base, version in before.items()):
             raise Unsupported("no-shape-rule", "a function does not show what it writes to out=", "Use its result.")
 
-    def adopt(self, made: Any, given: list[Any]) -> None:
+    def adopt(self, made: Any, given: list) -> None:
         """What `torch.zeros_like` gives is detached from what its operator gave, which nobody sees: it is that itself.
 
         `given` to the function is what somebody does see.
@@ -207,7 +207,7 @@ class AtenRecorder(FakeMode):
             base.tensor = made
             self.handles[id(made)] = Handle(made, base, self.node_of(handle), 0)
 
-    def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Node:
+    def record(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Node:
         """A node for the call. Where the graph's layouts differ from eager's, so does its `val`."""
         exact = True
 
@@ -230,7 +230,7 @@ class AtenRecorder(FakeMode):
             return keep_sizes(self.emit(func, *node_args, **node_kwargs), result)
         return self.create(func, node_args, node_kwargs, result)
 
-    def create(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], val: Any) -> Node:
+    def create(self, func: Any, args: tuple, kwargs: dict[str, Any], val: Any) -> Node:
         args, kwargs = placed(args), placed(kwargs)
         if (rewrite := REWRITES.get(func)) is not None:
             func, args, kwargs = rewrite(args, kwargs, val)
@@ -247,7 +247,7 @@ class AtenRecorder(FakeMode):
             return self.reshape(*args)
         return self.create(func, args, kwargs, run(func, vals(args), vals(kwargs)))
 
-    def reshape(self, node: Node, sizes: list[Any]) -> Node:
+    def reshape(self, node: Node, sizes: list) -> Node:
         """A view where strides allow it, else a view of a contiguous copy."""
         try:
             return self.emit(aten.view.default, node, sizes)
@@ -270,7 +270,7 @@ class AtenRecorder(FakeMode):
         base = Base(node, node, tensor)
         self.handles[id(tensor)] = Handle(tensor, base, None, 0, pick=(node, index))
 
-    def bind_view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def bind_view(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         if not isinstance(args[0], torch.Tensor):  # a list of views of several tensors
             raise Unsupported("view-of-many", f"{func} returns views of several tensors at once")
         parent = self.handle(args[0])
@@ -290,7 +290,7 @@ class AtenRecorder(FakeMode):
             each = TakenView(func, view.args, view.kwargs, k)
             self.handles[id(item)] = Handle(item, parent.base, None, version, parent, each, (node, k))
 
-    def view_in_place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def view_in_place(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         """`unsqueeze_` and the like: the tensor becomes a view of what it was."""
         tensor = args[0]
         handle = self.handle(tensor)
@@ -390,7 +390,7 @@ class AtenRecorder(FakeMode):
 
     # ------------------------------------------------------------ mutation
 
-    def mutate(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: Facts) -> Any:
+    def mutate(self, func: Any, args: tuple, kwargs: dict[str, Any], known: Facts) -> Any:
         if func._schema.name in _RESIZING:
             raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
                               "make a new tensor instead")
@@ -406,7 +406,7 @@ class AtenRecorder(FakeMode):
             self.apply(functional(func), func, args, kwargs, result)
         return result
 
-    def apply_to_copies(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def apply_to_copies(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
         """The operator itself gets copies of what it writes to; their values become those of the originals."""
         named = bound(func, args, kwargs)
         form, layouts, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
@@ -431,7 +431,7 @@ class AtenRecorder(FakeMode):
 
         return tuple(map(convert, values))
 
-    def apply(self, form: Functional, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def apply(self, form: Functional, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
         """Record the functional form; what it returns for written arguments becomes their value."""
         named = bound(func, args, kwargs)
         wanted = {a.name for a in form.operator._schema.arguments if not a.has_default_value()}

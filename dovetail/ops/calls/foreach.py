@@ -26,7 +26,7 @@ def takes_list(func: Any) -> bool:
     return func._schema.name.startswith(_PREFIX) and not any(a.is_out for a in func._schema.arguments)
 
 
-def apart(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+def apart(func: Any, args: tuple, kwargs: dict[str, Any]) -> list | None:
     """Run the operator on each tensor; the results, None of an operator that writes in place."""
     call = _single(func._schema.name.removeprefix(_PREFIX))
     results = [call(*each, **named) for each, named in _rows(func, args, kwargs)]
@@ -37,7 +37,7 @@ def apart(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]
     return None
 
 
-def _rows(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _rows(func: Any, args: tuple, kwargs: dict[str, Any]) -> Iterator[tuple[list, dict[str, Any]]]:
     """The arguments of each call: an element of what is a list, and all of what is none."""
     given = bound(func, args, kwargs)
     scaled = any(name in func._schema.name for name in _SCALED)

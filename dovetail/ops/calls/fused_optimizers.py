@@ -21,7 +21,7 @@ def is_fused(func: Any) -> bool:
     return func._schema.name in STEPS
 
 
-def fused(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def fused(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Run the step on each parameter."""
     given = {a.name: a.default_value for a in func._schema.arguments} | bound(func, args, kwargs)
     step = STEPS[func._schema.name]

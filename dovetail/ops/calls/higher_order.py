@@ -81,20 +81,20 @@ Tensors = Sequence[torch.Tensor]
 OPERATORS = torch.ops.higher_order
 
 
-def cond(pred: torch.Tensor, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> list[Any]:
+def cond(pred: torch.Tensor, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> list:
     """`torch.cond`, run in eager: the graph of the side that `pred` chooses."""
     return true.forward(*true_lifted) if pred else false.forward(*false_lifted)
 
 
-def while_loop(test: Any, body: Any, carried: Tensors, test_lifted: Tensors, body_lifted: Tensors) -> list[Any]:
+def while_loop(test: Any, body: Any, carried: Tensors, test_lifted: Tensors, body_lifted: Tensors) -> list:
     """What is carried is row-major, and never one of the tensors given."""
-    held: list[Any] = [fresh(t) for t in carried]
+    held: list = [fresh(t) for t in carried]
     while test.forward(*held, *test_lifted)[0]:
         held = body.forward(*held, *body_lifted)
     return held
 
 
-def scan(body: Any, count: int, init: Tensors, xs: Tensors, lifted: Tensors) -> list[Any]:
+def scan(body: Any, count: int, init: Tensors, xs: Tensors, lifted: Tensors) -> list:
     """The last of what is carried (`count` values), then the other results of each step, stacked."""
     carried = [fresh(t) for t in init]
     steps = []
@@ -105,7 +105,7 @@ def scan(body: Any, count: int, init: Tensors, xs: Tensors, lifted: Tensors) -> 
     return [*carried, *(stacked(column) for column in zip(*steps, strict=True))]
 
 
-def map_rows(body: Any, xs: Tensors, lifted: Tensors) -> list[Any]:
+def map_rows(body: Any, xs: Tensors, lifted: Tensors) -> list:
     """The results for each row, stacked."""
     results = [body.forward(*row, *lifted) for row in zip(*(x.unbind(0) for x in xs), strict=True)]
     return [stacked(column) for column in zip(*results, strict=True)]
@@ -113,7 +113,7 @@ def map_rows(body: Any, xs: Tensors, lifted: Tensors) -> list[Any]:
 
 def cond_operator(pred: Any, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> Any:
     """`cond` by PyTorch's operator, for those who trace it. It wants each tensor once."""
-    both: list[Any] = []
+    both: list = []
     for tensor in (*true_lifted, *false_lifted):
         if not any(tensor is other for other in both):
             both.append(tensor)
@@ -156,7 +156,7 @@ def choose(callables: Any, pred: torch.Tensor, true_inputs: Any, false_inputs: A
     return callables[0](*true_inputs) if pred else callables[1](*false_inputs)
 
 
-def loop(callables: Any, carried: Any, test_lifted: Any, body_lifted: Any) -> list[Any]:
+def loop(callables: Any, carried: Any, test_lifted: Any, body_lifted: Any) -> list:
     """A `Subprogram`'s loop, compiled: what it carries is copied first, since the body may write to it."""
     test, body = callables
     carried = [t.clone() for t in carried]
@@ -165,7 +165,7 @@ def loop(callables: Any, carried: Any, test_lifted: Any, body_lifted: Any) -> li
     return list(carried)
 
 
-def steps(count: int, callables: Any, carried: Any, xs: Any, lifted: Any) -> list[Any]:
+def steps(count: int, callables: Any, carried: Any, xs: Any, lifted: Any) -> list:
     """Of a scan that carries `count` values."""
     (step,) = callables
     carried, columns = [t.clone() for t in carried], []
@@ -212,7 +212,7 @@ class Apply:
     def __call__(self, *args: Any) -> Any:
         return self.cls.apply(*self.given(args))  # type: ignore[attr-defined]
 
-    def given(self, args: Sequence[Any]) -> list[Any]:
+    def given(self, args: Sequence[Any]) -> list:
         """All arguments in order, the fixed ones in their places."""
         rest = iter(args)
         return [self.fixed[k] if k in self.fixed else next(rest) for k in range(self.count)]

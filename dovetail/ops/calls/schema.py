@@ -61,6 +61,6 @@ def _read(operator: Any) -> Facts:
 _known = cache(_read)
 
 
-def bound(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bound(operator: Any, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The given arguments by name; defaults are left out."""
     return {**dict(zip(facts(operator).names, args, strict=False)), **kwargs}

@@ -17,7 +17,7 @@ from dovetail.ops.fake.symbolic.size_questions import empty
 _known = Store(5000)
 
 
-def probe(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[torch.dtype, torch.device]:
+def probe(operator: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[torch.dtype, torch.device]:
     """Raises what eager raises. `operator` must be deterministic and return one tensor."""
     key = (
         operator, *map(_key, args), *((name, _key(value)) for name, value in kwargs.items()), torch.get_default_dtype()
@@ -30,7 +30,7 @@ def probe(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple
     return found
 
 
-def probe_reduction(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def probe_reduction(operator: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
     """The dtypes of the results for a first argument of this rank; a single result counts as one."""
     x, *rest = args
     key = (

@@ -39,7 +39,7 @@ _REMEDY = "keep the value in a tensor (torch.where, masks), or move this step ou
 
 
 def infer(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type,
+    func: Any, args: tuple, kwargs: dict[str, Any], cls: type,
     from_meta: Callable[..., Any], refuse_unusual: Callable[..., None],
 ) -> Any:
     """Raises Unsupported for results that depend on values, and whatever eager raises for bad shapes."""
@@ -84,7 +84,7 @@ def infer(
     return _from_meta(result, device, from_meta)
 
 
-def _refuse(row: Row, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _refuse(row: Row, func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     """Raises what eager raises, and neither our own rules nor meta kernels do."""
     if row.refuses is not None:
         row.refuses(*args, **kwargs)
@@ -117,7 +117,7 @@ def refuse_data_dependent(func: Any) -> None:
             raise Unsupported(code, f"{func} cannot be part of a graph: {why}", _REMEDY)
 
 
-def _in_place_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _in_place_view(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """`unsqueeze_`, `t_`, `as_strided_`: PyTorch's own kernel changes the wrapper's sizes and strides."""
     if keeps_size(func, args):
         return args[0]
@@ -131,7 +131,7 @@ def _in_place_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return tensor
 
 
-def keeps_size(func: Any, args: tuple[Any, ...]) -> bool:
+def keeps_size(func: Any, args: tuple) -> bool:
     """`resize_` to the sizes that the tensor has does nothing: functions do so to what they get as `out=`."""
     return func is torch.ops.aten.resize_.default and all_same(args[0].shape, args[1])
 
@@ -143,7 +143,7 @@ _STORAGE = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_", "aten::
 _INDEX = torch.ops.aten.index.Tensor
 
 
-def _index_of_integers(func: Any, args: tuple[Any, ...]) -> bool:
+def _index_of_integers(func: Any, args: tuple) -> bool:
     """aten.index carries the tag for the sake of masks; with integer indices its shape is known."""
     indices = args[1] if func is _INDEX else ()
     return bool(indices) and all(i is None or i.dtype not in (torch.bool, torch.uint8) for i in indices)
@@ -173,7 +173,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+def _device(args: tuple, kwargs: dict[str, Any]) -> torch.device:
     """An explicit device, else that of the first tensor that is no CPU scalar, else the default."""
     if kwargs.get("device") is not None:
         return placed(kwargs["device"])

@@ -47,7 +47,7 @@ class _Metas(TorchDispatchMode):
             return _kernel(func)(*args, **kwargs)
 
 
-def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The result of the operator's meta kernel."""
     with _Metas():
         return _kernel(func)(*args, **kwargs)

@@ -30,7 +30,7 @@ class Table(dict[Any, Any]):
         self.in_place, self.views = in_place, views
         stores.emptied_by(self.clear)
 
-    def takes(self, tensor: Any, args: tuple[Any, ...]) -> bool:
+    def takes(self, tensor: Any, args: tuple) -> bool:
         """Is its metadata all that counts?"""
         if self.views and not self.in_place or tensor.owner is tensor and not tensor._is_view():
             return True
@@ -45,9 +45,9 @@ def table_of(func: Any) -> Table | None:
     return Table(func in IN_PLACE, views=True) if func in IN_PLACE or is_elementwise(func) else None
 
 
-def key_of(table: Table, args: tuple[Any, ...], kwargs: dict[str, Any], cls: type) -> Any:
+def key_of(table: Table, args: tuple, kwargs: dict[str, Any], cls: type) -> Any:
     """What the result depends on; None where that is more. `cls` is the class of tensors that count as fake."""
-    parts: list[Any] = [torch.get_default_dtype()]
+    parts: list = [torch.get_default_dtype()]
     for value in args if not kwargs else (*args, *kwargs.keys(), *kwargs.values()):
         kind = type(value)
         if kind is cls:
@@ -61,7 +61,7 @@ def key_of(table: Table, args: tuple[Any, ...], kwargs: dict[str, Any], cls: typ
     return tuple(parts)
 
 
-def remember(table: Table, key: Any, args: tuple[Any, ...], result: Any, cls: Any) -> None:
+def remember(table: Table, key: Any, args: tuple, result: Any, cls: Any) -> None:
     """Keep what a result looks like; a table that has grown too long begins anew."""
     if len(table) >= MOST:
         table.clear()

@@ -15,14 +15,14 @@ import torch
 class Spec(NamedTuple):
     """Metadata of one result."""
 
-    sizes: tuple[Any, ...]
-    strides: tuple[Any, ...]
+    sizes: tuple
+    strides: tuple
     dtype: torch.dtype
     device: torch.device
     offset: Any = 0
 
 
-def fresh(sizes: tuple[Any, ...], strides: tuple[Any, ...], like: torch.Tensor) -> Spec:
+def fresh(sizes: tuple, strides: tuple, like: torch.Tensor) -> Spec:
     """Memory of its own with the dtype and on the device of `like`."""
     return Spec(sizes, strides, like.dtype, like.device)
 

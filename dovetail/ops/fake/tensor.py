@@ -184,7 +184,7 @@ def from_meta(meta: torch.Tensor, device: Any) -> FakeTensor:
     return marked(made, meta)
 
 
-def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The result of an operator on fake tensors. Real tensors among the arguments count as fake."""
     table = result_cache.table_of(func)
     if table is None:
@@ -199,7 +199,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return result
 
 
-def _found(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _found(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if any(map(_symbolic, args)) or any(map(_symbolic, kwargs.values())):
         args, kwargs = tuple(map(concrete, args)), {k: concrete(v) for k, v in kwargs.items()}
     if func._schema.name in PLAIN:

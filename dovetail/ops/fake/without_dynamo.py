@@ -81,12 +81,12 @@ def without_dynamo() -> Iterator[None]:
 
 
 @cache
-def _wrapped() -> tuple[Any, ...]:
+def _wrapped() -> tuple:
     """Every function behind `_disable_dynamo` that a meta kernel or decomposition can reach (3 ms)."""
     marker = torch._compile._disable_dynamo(lambda: None).__code__
-    found: list[Any] = []
+    found: list = []
     seen: set[int] = set()
-    stack: list[Any] = [f for table in torch._decomp.global_decomposition_table.values() for f in table.values()]
+    stack: list = [f for table in torch._decomp.global_decomposition_table.values() for f in table.values()]
     stack += [v for module in _MODULES for v in vars(module).values() if isinstance(v, FunctionType)]
     while stack:
         function = stack.pop()

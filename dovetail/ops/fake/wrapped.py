@@ -36,14 +36,14 @@ def is_wrapper(tensor: Any) -> bool:
     return hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__") and handles_operators(cls)
 
 
-def inner(tensor: Any) -> list[Any]:
+def inner(tensor: Any) -> list:
     """The plain tensors that it is made of, in the end; the tensor alone if it is plain."""
     if not is_wrapper(tensor):
         return [tensor]
     return [t for name in tensor.__tensor_flatten__()[0] for t in inner(getattr(tensor, name))]
 
 
-def made_of(tensors: list[Any]) -> list[Any]:
+def made_of(tensors: list) -> list:
     """The tensors, and the plain ones that they are made of."""
     return [part for t in tensors for part in ([t, *inner(t)] if is_wrapper(t) else [t])]
 
@@ -73,14 +73,14 @@ def assembled(cls: Any, parts: dict[str, Any], context: Any, like: Any) -> Any:
     return found
 
 
-def metadata(tensor: Any) -> tuple[Any, ...]:
+def metadata(tensor: Any) -> tuple:
     """What a tensor looks like from outside, as one thing to compare."""
     lazy = tensor.is_conj(), tensor.is_neg()
     sizes = _nameless(tensor.size()), _nameless(tensor.stride()), tensor.storage_offset()
     return *sizes, tensor.dtype, tensor.device, tensor.layout, *lazy
 
 
-def _nameless(sizes: Any) -> tuple[Any, ...]:
+def _nameless(sizes: Any) -> tuple:
     """Ragged sizes (of the layout torch.jagged) have a number for each tensor of offsets: only that they are ragged."""
     return tuple(
         ("ragged", n.node.nested_int_coeff()) if isinstance(n, torch.SymInt) and n.node.is_nested_int() else n
@@ -95,8 +95,8 @@ class Like:
     Contexts are compared by `==`, or by the class' own `__metadata_guard__`.
     """
 
-    facts: tuple[Any, ...]
-    contexts: tuple[Any, ...] = field(compare=False)
+    facts: tuple
+    contexts: tuple = field(compare=False)
 
     def __call__(self, tensor: Any) -> bool:
         with torch._C.DisableTorchFunctionSubclass():
@@ -144,7 +144,7 @@ def _classes(tensor: Any) -> list[type]:
     return [type(t) for t in _wrappers(tensor)]
 
 
-def _contexts(tensor: Any) -> list[Any]:
+def _contexts(tensor: Any) -> list:
     return [t.__tensor_flatten__()[1] for t in _wrappers(tensor)]
 
 

@@ -103,8 +103,8 @@ class Emitter:
         self.returned: tuple[Spec, ...] = ()
         self.owned: set[str] = set()  # buffers whose memory the program itself lays out
         self.origins: dict[str, Dim] = {}  # storage_offset() of each input
-        self.stack: tuple[Any, ...] = ()  # the user's, of the operator that is being lowered
-        self.lines: dict[str, tuple[Any, ...]] = {}  # the same of what each buffer holds
+        self.stack: tuple = ()  # the user's, of the operator that is being lowered
+        self.lines: dict[str, tuple] = {}  # the same of what each buffer holds
         self._buffers = 0
         self.groups = 0
         self._views: dict[Any, Buffer] = {}
@@ -341,7 +341,7 @@ class Emitter:
         return BufferRef(self.memory(value))
 
     def library(
-        self, operator: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], results: tuple[Buffer | None, ...]
+        self, operator: Any, args: tuple, kwargs: Mapping[str, Any], results: tuple[Buffer | None, ...]
     ) -> None:
         """Append a call of an operator of PyTorch's."""
         self.items.append(LibraryCall(f"{self.label}_{self.groups}", operator, args, dict(kwargs), results))

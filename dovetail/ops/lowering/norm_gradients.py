@@ -36,7 +36,7 @@ def _mean(emit: Emitter, like: Value, axes: Sequence[int], wide: torch.dtype, at
 
 @ROWS("aten::native_layer_norm_backward", takes_sizes=True, shape=shapes.layer_norm_backward)
 def layer_norm_backward(
-    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], mean: Value, rstd: Value,
+    emit: Emitter, out: tuple, grad_out: Value, input: Value, shape: Sequence[Dim], mean: Value, rstd: Value,
     weight: Value | None, bias: Value | None, mask: Sequence[bool],
 ) -> Any:
     """Over the last dimensions; weight and bias add up over the rows."""
@@ -45,7 +45,7 @@ def layer_norm_backward(
 
 @ROWS("aten::_fused_rms_norm_backward", shape=shapes.rms_norm_backward)
 def rms_norm_backward(
-    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, shape: Sequence[Dim], rstd: Value,
+    emit: Emitter, out: tuple, grad_out: Value, input: Value, shape: Sequence[Dim], rstd: Value,
     weight: Value | None, mask: Sequence[bool],
 ) -> Any:
     """The same without a mean to subtract."""
@@ -53,7 +53,7 @@ def rms_norm_backward(
 
 
 def _over_last(
-    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, count: int, mean: Value | None, rstd: Value,
+    emit: Emitter, out: tuple, grad_out: Value, input: Value, count: int, mean: Value | None, rstd: Value,
     weight: Value | None, mask: Sequence[bool],
 ) -> Any:
     """Gradients of the input, the weight and (where there is one) the bias of a norm over the last dimensions."""
@@ -75,7 +75,7 @@ def _over_last(
         scale = optional(weight, i[first:], wide)
         return incoming(i) if scale is None else build.mul(incoming(i), scale)
 
-    results: list[Any] = [None] * len(mask)
+    results: list = [None] * len(mask)
     if mask[0]:
         results[0] = _of_input(emit, out[0], input, inner, wide, weighted, normal, rstd, mean is not None)
     if mask[1]:
@@ -107,7 +107,7 @@ def _of_input(
 
 @ROWS("aten::native_batch_norm_backward", shape=images.batch_norm_backward)
 def batch_norm_backward(
-    emit: Emitter, out: tuple[Any, ...], grad_out: Value, input: Value, weight: Value | None,
+    emit: Emitter, out: tuple, grad_out: Value, input: Value, weight: Value | None,
     running_mean: Value | None, running_var: Value | None, save_mean: Value | None, save_invstd: Value | None,
     train: bool, eps: float, mask: Sequence[bool],
 ) -> Any:
@@ -136,7 +136,7 @@ def batch_norm_backward(
     kept = kept_spec(input, axes, wide)
     total = view(emit, channels, emit.reduce(kept, input.spec, axes, "sum", incoming, wide, None, True))
     dot = view(emit, channels, emit.reduce(kept, input.spec, axes, "sum", product, wide, None, True))
-    results: list[Any] = [None, None, None]
+    results: list = [None, None, None]
     if mask[0]:
         results[0] = _by_channel(emit, out[0], input, incoming, weight, centre, rstd, total, dot, number, train)
     if mask[1]:

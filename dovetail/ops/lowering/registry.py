@@ -114,7 +114,7 @@ class Rows(dict[str, Row]):
         return register
 
 
-Compute = Callable[[list[Any], Spec], tuple[torch.dtype, torch.dtype]]
+Compute = Callable[[list, Spec], tuple[torch.dtype, torch.dtype]]
 
 
 def opmath(dtype: torch.dtype) -> torch.dtype:
@@ -122,7 +122,7 @@ def opmath(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in build.HALF else dtype
 
 
-def in_result_dtype(operands: list[Any], out: Spec) -> tuple[torch.dtype, torch.dtype]:
+def in_result_dtype(operands: list, out: Spec) -> tuple[torch.dtype, torch.dtype]:
     """Operands are converted to the result's dtype; next to half types, float operands and numbers
     go to float32 unrounded, as in PyTorch's kernels."""
     dtype = opmath(out.dtype)
@@ -131,13 +131,13 @@ def in_result_dtype(operands: list[Any], out: Spec) -> tuple[torch.dtype, torch.
     return dtype, dtype
 
 
-def in_common_dtype(operands: list[Any], out: Spec) -> tuple[torch.dtype, torch.dtype]:
+def in_common_dtype(operands: list, out: Spec) -> tuple[torch.dtype, torch.dtype]:
     """For comparisons: operands are rounded to the dtype they have in common first."""
     common = common_dtype(operands)
     return common, opmath(common)
 
 
-def in_first_dtype(operands: list[Any], out: Spec) -> tuple[torch.dtype, torch.dtype]:
+def in_first_dtype(operands: list, out: Spec) -> tuple[torch.dtype, torch.dtype]:
     """Operands are converted to the first one's dtype."""
     dtype = next(v.dtype for v in operands if isinstance(v, Value))
     return dtype, opmath(dtype)
@@ -181,7 +181,7 @@ def _category(dtype: torch.dtype) -> int:
     return 0 if dtype is torch.bool else 1 if dtype in build.INTEGERS else 2
 
 
-def common_dtype(operands: list[Any]) -> torch.dtype:
+def common_dtype(operands: list) -> torch.dtype:
     """`torch.result_type`: tensors with dimensions, then those without, then numbers; a lower
     class only counts when it is of a higher category (bool < integer < float)."""
     full: torch.dtype | None = None

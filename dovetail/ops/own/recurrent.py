@@ -60,7 +60,7 @@ def _shapes_backward(
 
 class _Recurrent(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kind: str, count: int, settings: tuple[Any, ...], *tensors: torch.Tensor) -> Any:
+    def forward(ctx: Any, kind: str, count: int, settings: tuple, *tensors: torch.Tensor) -> Any:
         ctx.given = kind, count, settings
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)

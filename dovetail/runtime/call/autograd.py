@@ -26,7 +26,7 @@ from dovetail.runtime.call.double_backward import Replay, is_batched, one_by_one
 from dovetail.runtime.call.hook_watch import refuse
 
 Call = Callable[..., Any]
-Backward = Callable[[list[Any]], Sequence[Any]]
+Backward = Callable[[list], Sequence[Any]]
 _without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
 
 
@@ -181,17 +181,17 @@ class Layouts:
         return [_now(*layout, results[k]) for layout, k in zip(self.all, self.places, strict=True)]
 
 
-def runner(compiled: CompiledPair, every: int) -> Callable[..., tuple[Any, ...]]:
+def runner(compiled: CompiledPair, every: int) -> Callable[..., tuple]:
     """Runs the backward program for some tangents. Each call's context has their layouts."""
     partial = functools.cache(compiled.partial)
 
-    def run(ctx: Any, box: list[Any], given: list[Any], there: int) -> tuple[Any, ...]:
+    def run(ctx: Any, box: list, given: list, there: int) -> tuple:
         call, takes_all = (compiled.backward, True) if there == every else partial(there)
         box += [_laid_out(g, *at) for g, at in zip(given, ctx.layouts, strict=True) if takes_all or g is not None]
         box += ctx.numbers
         return tuple(call(box))
 
-    def computed(ctx: Any, box: list[Any], given: list[Any], there: int) -> tuple[Any, ...]:
+    def computed(ctx: Any, box: list, given: list, there: int) -> tuple:
         with _without_autocast():
             if any(map(is_batched, given)):
                 return one_by_one(lambda each: run(ctx, list(box), each, there), given)
@@ -201,8 +201,8 @@ def runner(compiled: CompiledPair, every: int) -> Callable[..., tuple[Any, ...]]
 
 
 def _first(
-    compute: Callable[[], tuple[Any, ...]], kept: _Kept, failed: Callable[..., None], proven: set[int], there: int
-) -> tuple[Any, ...]:
+    compute: Callable[[], tuple], kept: _Kept, failed: Callable[..., None], proven: set[int], there: int
+) -> tuple:
     """A backward pass for tangents that it has not been made for yet: where it fails, eager makes it again.
 
     Later ones let go of what eager would need, as eager does.
@@ -220,7 +220,7 @@ def _first(
     return gradients
 
 
-def _reached(found: tuple[Any, ...], there: int, depends: Sequence[int]) -> tuple[Any, ...]:
+def _reached(found: tuple, there: int, depends: Sequence[int]) -> tuple:
     """No gradient for inputs that only results without one were computed from."""
     return tuple(g if bits & there else None for g, bits in zip(found, depends, strict=True))
 
@@ -244,22 +244,22 @@ class _OnlyGradients:
         return None if gradient is None else self.hook(gradient)
 
 
-def _layout(pair: Pair, name: str) -> tuple[Any, ...]:
+def _layout(pair: Pair, name: str) -> tuple:
     """Of the tangent by that name: what the backward kernels were generated for."""
     fake = next(n for n in pair.backward.graph.nodes if n.name == name).meta["val"]
     return fake.size(), fake.stride(), fake.dtype, fake.device
 
 
-def _changes(layout: tuple[Any, ...]) -> bool:
+def _changes(layout: tuple) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*layout[0], *layout[1]))
 
 
-def _is_contiguous(layout: tuple[Any, ...]) -> bool:
+def _is_contiguous(layout: tuple) -> bool:
     """Were the kernels generated for contiguous tangents of any size? Otherwise for tangents laid out as the result."""
     return all_same(layout[1], contiguous(layout[0]))
 
 
-def _now(layout: tuple[Any, ...], is_contiguous: bool, result: torch.Tensor) -> tuple[Any, ...]:
+def _now(layout: tuple, is_contiguous: bool, result: torch.Tensor) -> tuple:
     """The layout of a tangent whose sizes may be symbolic, in the call that gave `result`."""
     _sizes, _strides, dtype, device = layout
     if not _changes(layout):
@@ -279,7 +279,7 @@ def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) 
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def again(ctx: Any, replay: Replay | None, given: list[Any], once: str) -> tuple[Any, ...]:
+def again(ctx: Any, replay: Replay | None, given: list, once: str) -> tuple:
     """Gradients that can be differentiated in turn, or of gradients that the backward program does not take."""
     saved = ctx.saved_tensors  # raises if the graph is gone
     if replay is None:
@@ -302,7 +302,7 @@ def again(ctx: Any, replay: Replay | None, given: list[Any], once: str) -> tuple
 class _Kept:
     """What a backward pass can be made again from, in eager."""
 
-    def __init__(self, ctx: Any, replay: Replay, given: list[Any]) -> None:
+    def __init__(self, ctx: Any, replay: Replay, given: list) -> None:
         self.replay, self.given, self.needed = replay, given, ctx.needs_input_grad
         self.inputs, self.versions, self.state = ctx.inputs, ctx.versions, ctx.state
 
@@ -310,7 +310,7 @@ class _Kept:
         """Are the inputs what they were?"""
         return self.inputs is not None and self.replay.versions(self.inputs) == self.versions
 
-    def made(self) -> list[Any]:
+    def made(self) -> list:
         """The gradients, with a history."""
         devices = [device for device in self.state if not traits(device).host]
         kind = next((device.type for device in devices), HOST.type)
@@ -322,7 +322,7 @@ class _Kept:
                     torch.get_device_module(device).set_rng_state(state, device)
             return self.replay.gradients(self.inputs, self.needed, self.given)
 
-    def gradients(self) -> tuple[Any, ...]:
+    def gradients(self) -> tuple:
         """The gradients alone. One tensor stays one: the engine keeps what nobody else has, and adds to it in place."""
         with torch.enable_grad():
             found = self.made()

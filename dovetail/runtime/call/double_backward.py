@@ -27,7 +27,7 @@ class Replay:
         self.sources = [_source(joint, position) for _, position in joint.tangents]
         self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
 
-    def kept(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def kept(self, inputs: tuple) -> tuple:
         """The inputs, for later. One that is given a history by the call would keep itself alive."""
         if not self.rewritten:
             return inputs
@@ -37,7 +37,7 @@ class Replay:
         """Of what must stay as it is until it is differentiated twice."""
         return [t._version for k, t in enumerate(inputs) if isinstance(t, torch.Tensor) and k not in self.written]
 
-    def gradients(self, inputs: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list[Any]:
+    def gradients(self, inputs: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list:
         """For each input a gradient with a history, or None. Each gets its own even if two are one tensor."""
         starts = [self.start(k, t) for k, t in enumerate(inputs)]
         given = [self.given(k, t) for k, t in enumerate(starts)]
@@ -48,7 +48,7 @@ class Replay:
             for source, tangent in zip(self.sources, tangents, strict=True) if tangent is not None
         ]  # fmt: skip
         wanted = [k for k, is_needed in enumerate(needed) if is_needed and k not in self.rewritten]
-        gradients: list[Any] = [None] * len(inputs)
+        gradients: list = [None] * len(inputs)
         if pairs and wanted:
             found = torch.autograd.grad(
                 [r for r, _ in pairs], [starts[k] for k in wanted], [t for _, t in pairs],
@@ -69,7 +69,7 @@ class Replay:
         made = torch.empty_strided(start.size(), start.stride(), dtype=start.dtype, device=start.device)
         return made.copy_(start) if start.requires_grad else made.zero_()
 
-    def result(self, source: tuple[str, int] | None, outputs: Any, given: list[Any], tangent: torch.Tensor) -> Any:
+    def result(self, source: tuple[str, int] | None, outputs: Any, given: list, tangent: torch.Tensor) -> Any:
         """The tensor whose gradient the tangent is."""
         found = None
         if source is not None:
@@ -122,7 +122,7 @@ def is_batched(gradient: Any) -> bool:
     )
 
 
-def one_by_one(backward: Callable[[list[Any]], Sequence[Any]], gradients: Sequence[Any]) -> tuple[Any, ...]:
+def one_by_one(backward: Callable[[list], Sequence[Any]], gradients: Sequence[Any]) -> tuple:
     """`backward` of each element of the innermost batch; what it gives is batched as the gradients were.
 
     So they come with `is_grads_batched`, in a vectorized Jacobian. Kernels have no address for a batched tensor.

@@ -42,7 +42,7 @@ class _Good:
     """A call whose inputs did not overlap: addresses, layouts that change, where written memory begins and ends."""
 
     addresses: list[int]
-    layouts: list[Any]
+    layouts: list
     starts: list[int]
     ends: list[int]
 
@@ -59,7 +59,7 @@ class Overlap:
     need no second look, and where what is written stayed in its place, only what moved does (new gradients).
     """
 
-    def __init__(self, written: frozenset[int], spans: list[Any], fixed: list[tuple[int, int]]) -> None:
+    def __init__(self, written: frozenset[int], spans: list, fixed: list[tuple[int, int]]) -> None:
         self.written, self.spans, self.fixed = written, spans, fixed
         self.tensors = [k for k, n in enumerate(spans) if n != 0]
         self.changing = [k for k, n in enumerate(spans) if n is None]
@@ -84,7 +84,7 @@ class Overlap:
         last = self.last
         return (addresses != last.addresses or layouts != last.layouts) and self._moved(addresses, layouts, inputs)
 
-    def _moved(self, addresses: list[int], layouts: list[Any], inputs: Sequence[Any]) -> bool:
+    def _moved(self, addresses: list[int], layouts: list, inputs: Sequence[Any]) -> bool:
         good, tensors, written = self.last, self.tensors, self.written
         if good.addresses and not self.changing:
             moved = [k for k, (now, then) in enumerate(zip(addresses, good.addresses, strict=True)) if now != then]

@@ -66,7 +66,7 @@ class CallPlan:
     `passed`, `watched`: the backward pass is told which tensors results pass by; that result's node is told.
     """
 
-    restores: tuple[Any, ...] = ()
+    restores: tuple = ()
     no_torch_function: bool = False
     written: tuple[int, ...] = ()
     hooked: tuple[int, ...] = ()

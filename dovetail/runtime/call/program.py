@@ -67,9 +67,7 @@ def named(code: CodeType, filename: str) -> CodeType:
     return code.replace(co_filename=filename, co_consts=constants)
 
 
-def load(
-    host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: str = ""
-) -> Callable[..., tuple[Any, ...]]:
+def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: str = "") -> Callable[..., tuple]:
     """`kernels` maps symbols to loaded functions. The text shows up in tracebacks, `title` in profiles.
 
     The first call checks all that library operators return with `expect_layout`, the others what has other strides
@@ -89,7 +87,7 @@ def load(
     first = [namespace["run_first"]] if "run_first" in namespace else []
     size = host.arena_bytes
 
-    def call(*inputs: Any) -> tuple[Any, ...]:
+    def call(*inputs: Any) -> tuple:
         block = arena.take(size)
         try:
             results = (first[0] if first else run)(block, *inputs)
@@ -107,7 +105,7 @@ def _symbolic(namespace: dict[str, Any], host: HostProgram) -> Callable[..., Any
     first = namespace.get("run_first", run)
     known: dict[Any, tuple[int, ...]] = {}
 
-    def call(*inputs: Any) -> tuple[Any, ...]:
+    def call(*inputs: Any) -> tuple:
         values = sizes(*inputs)
         given, chosen = known.get(values), run
         if given is None:

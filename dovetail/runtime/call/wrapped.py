@@ -56,22 +56,22 @@ def _most(advanced: Sequence[tuple[int, int]]) -> int:
 def inference(call: Call, made: Call, apart: Apart) -> Call:
     """`call` gives results, of which `made` makes the parts of the outputs."""
 
-    def calling(given: Sequence[Any], parts: list[Any]) -> Any:
+    def calling(given: Sequence[Any], parts: list) -> Any:
         found = made(parts, call(*parts))
         return tuple([assembled(template, found) for template in apart.outputs])
 
     return calling
 
 
-def taken_apart(templates: Sequence[Template], given: Sequence[Any]) -> list[Any]:
+def taken_apart(templates: Sequence[Template], given: Sequence[Any]) -> list:
     """The plain values that these are made of."""
-    found: list[Any] = []
+    found: list = []
     for template, value in zip(templates, given, strict=True):
         _take(template, value, found)
     return found
 
 
-def _take(template: Template, value: Any, found: list[Any]) -> None:
+def _take(template: Template, value: Any, found: list) -> None:
     if isinstance(template, WrapperPart):
         found.append(value)
     else:
@@ -119,7 +119,7 @@ def differentiable(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart,
     apply = _function(pair, compiled, made, apart, exposed).apply
     never = [k for k, template in enumerate(apart.gradients) if template is None]
 
-    def calling(given: Sequence[Any], parts: list[Any]) -> Any:
+    def calling(given: Sequence[Any], parts: list) -> Any:
         inputs = list(given)
         for k in never:  # the engine must not go on to where an input without a gradient came from
             if getattr(inputs[k], "requires_grad", False):
@@ -195,9 +195,9 @@ def _places(templates: Sequence[Template]) -> list[int]:
     return [k for template in templates for k in parts_of(template)]
 
 
-def _tangents(expected: Sequence[Tangent], given: Sequence[Any]) -> list[Any] | None:
+def _tangents(expected: Sequence[Tangent], given: Sequence[Any]) -> list | None:
     """What the backward program takes; None where there is no gradient, or one that is not made as was expected."""
-    found: list[Any] = []
+    found: list = []
     for tangent, gradient in zip(expected, given, strict=True):
         if gradient is None or not is_made_as(tangent.template, gradient):
             return None

@@ -35,7 +35,7 @@ _new_function.restype = ctypes.py_object
 class Address(int):
     """Where a kernel begins. A builtin function's `self`: it keeps what the function needs alive, and no longer."""
 
-    needs: tuple[Any, ...]
+    needs: tuple
 
 DECLARATIONS = """
 declare i64 @PyLong_AsLongLong(ptr)

@@ -19,12 +19,12 @@ MOST_KINDS = 8
 MOST_FULL = 64
 
 
-def of_this_kind(found: list[list[Any]]) -> list[list[Any]]:
+def of_this_kind(found: list[list]) -> list[list]:
     """Why entries for calls of this call's kind do not fit it."""
     return [failed for failed in found if not any(f.other_kind for f in failed)]
 
 
-def changed_often(found: list[list[Any]]) -> set[str]:
+def changed_often(found: list[list]) -> set[str]:
     """The facts that had several values in these entries, all of them other ones than now.
 
     That some of the entries differ in one fact says little: they may all expect the same.
@@ -44,7 +44,7 @@ def _hashable(payload: Any) -> Hashable:
         return id(payload)
 
 
-def outline(args: tuple[Any, ...], kwargs: Mapping[str, Any], state: Hashable) -> Hashable:
+def outline(args: tuple, kwargs: Mapping[str, Any], state: Hashable) -> Hashable:
     """What a glance at the arguments tells of the kind of a call: no guard is evaluated for it."""
     return state, frozenset(_look(v) for value in (*args, *kwargs.values()) for v in _members(value))
 

@@ -19,7 +19,7 @@ from dovetail.ir.guard import MISS
 from dovetail.runtime.dispatch.dispatcher import Compiler, Dispatcher
 
 #: Rebuilds a compiled module from (the original module, what made it compile).
-Rebuild = tuple[Callable[..., torch.nn.Module], tuple[Any, ...]]
+Rebuild = tuple[Callable[..., torch.nn.Module], tuple]
 
 
 class CompiledModule:
@@ -46,7 +46,7 @@ class CompiledModule:
 
     __call__._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile around us calls it as it is
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple:
         rebuild, arguments = self._dovetail_rebuild
         return rebuild, (self._orig_mod, *arguments)
 

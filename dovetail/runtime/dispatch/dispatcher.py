@@ -58,7 +58,7 @@ class Entry(Protocol):
     def once(self) -> bool:
         """Was it made for one call, after which its guards do not hold? Its graph is not compiled."""
 
-    def failures(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]: ...
+    def failures(self, args: tuple, kwargs: Mapping[str, Any]) -> list: ...
 
 
 class Compiler(Protocol):
@@ -73,7 +73,7 @@ class Compiler(Protocol):
         """Do errors keep the frames of this package?"""
 
     def compile(
-        self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
+        self, fn: Any, args: tuple, kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
         varying: Varying, recurs: bool,
     ) -> Entry:  # fmt: skip
         """A new entry that accepts this call, and other numbers and sizes where `varying` says that they change.
@@ -83,7 +83,7 @@ class Compiler(Protocol):
         Raises what `entry_policy` decides about.
         """
 
-    def outside_reason(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    def outside_reason(self, args: tuple, kwargs: Mapping[str, Any]) -> str | None:
         """Why this call may neither be compiled nor run compiled, if so (a tracer is looking, a mode is active)."""
 
     def options(self) -> Any:
@@ -156,21 +156,21 @@ class Dispatcher:
 
     # ------------------------------------------------------------ calls
 
-    def enter(self, args: tuple[Any, ...]) -> Any:
+    def enter(self, args: tuple) -> Any:
         """One call as what follows a graph break: the result, or the next `Next`."""
         if profiler._is_profiler_enabled:
             return self.profiled(args, {})
         result = self.first(*args)
         return result if result is not MISS else self.miss(args, {})
 
-    def profiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def profiled(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A call that a profile shows."""
         self.title = self.title or self.compiler.title(self.fn)
         with region(self.title):
             result = self.first(*args, **kwargs)
             return result if result is not MISS else self.miss(args, kwargs)
 
-    def miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def miss(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A call that the first entry does not fit."""
         with Room(NEAR) if is_near() else nullcontext(), frame_hook_off():
             outer = interrupting(args, kwargs)
@@ -178,12 +178,12 @@ class Dispatcher:
                 return outside(outer, lambda: self._uncompiled(args, kwargs))
             return self._miss(args, kwargs)
 
-    def _uncompiled(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _uncompiled(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """A call while its thread compiles something else."""
         result = MISS if self._stays_eager(args, kwargs) else self.existing(self.entries, args, kwargs)
         return result if result is not MISS else self.fn(*args, **kwargs)
 
-    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _miss(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self._stays_eager(args, kwargs):
             return self.fn(*args, **kwargs)
         entries = self.entries  # another thread may replace them meanwhile
@@ -192,7 +192,7 @@ class Dispatcher:
             return result
         return self.compile_and_call(entries, args, kwargs)
 
-    def _stays_eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _stays_eager(self, args: tuple, kwargs: dict[str, Any]) -> bool:
         if REGISTRY.stances.now() == "force_eager":
             return True
         why = self.compiler.outside_reason(args, kwargs)
@@ -206,7 +206,7 @@ class Dispatcher:
             self.told |= {topic}
             warn_user(message())
 
-    def existing(self, entries: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def existing(self, entries: tuple[Entry, ...], args: tuple, kwargs: dict[str, Any]) -> Any:
         """The result from any of `entries` that fits, else MISS."""
         for entry in entries:
             result = entry.call(*args, **kwargs)
@@ -216,7 +216,7 @@ class Dispatcher:
                 return result
         return MISS
 
-    def compile_and_call(self, tried: tuple[Entry, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def compile_and_call(self, tried: tuple[Entry, ...], args: tuple, kwargs: dict[str, Any]) -> Any:
         """Compile for a call that none of `tried` fits, unless another thread has added an entry since."""
         foretold: list[Exception] = []
         with COMPILING, Room(ROOM), compiling(), paused_collection(), without_saved_tensor_hooks():
@@ -244,7 +244,7 @@ class Dispatcher:
         finally:
             foretold.clear()  # its traceback would keep the arguments
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], foretold: list[Exception]) -> Entry | None:
+    def _compile(self, args: tuple, kwargs: dict[str, Any], foretold: list[Exception]) -> Entry | None:
         """A new entry, already published; None where policy says eager. Raises what the user must see.
 
         `foretold` gets an error that the program is going to raise itself.
@@ -279,13 +279,13 @@ class Dispatcher:
             del reported  # its traceback holds this frame
         return None
 
-    def _give_up(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _give_up(self, error: Exception, args: tuple, kwargs: dict[str, Any]) -> None:
         """No handler runs any more: what the program raises now must not have our error as its context."""
         on_failure(error, self._fallback(args, kwargs), self.compiler.options())
         self.failed += not is_users_own(error)
         self.eager = isinstance(error, Unsupported) and not is_users_own(error)
 
-    def _fallback(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fallback:
+    def _fallback(self, args: tuple, kwargs: dict[str, Any]) -> Fallback:
         quiet = self.compiler.quiet or self.failed > 0
         return Fallback(self.fn, args, kwargs, self.compiler.where(self.fn), quiet)
 
@@ -309,14 +309,14 @@ class Dispatcher:
         with COMPILING:
             self.publish(tuple(e for e in self.entries if e is not entry))
 
-    def _never_fits(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _never_fits(self, entry: Entry, args: tuple, kwargs: dict[str, Any]) -> None:
         """A new entry refuses the call it was made for again: a guard that cannot hold is a bug of ours."""
         why = "; ".join(map(str, entry.failures(args, kwargs))) or "no guard fails on a second look"
         error = InternalError("guards", f"the new entry does not accept the call it was made for: {why}")
         on_failure(error, self._fallback(args, kwargs), self.compiler.options())
         self.failed += 1
 
-    def _may_compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _may_compile(self, args: tuple, kwargs: dict[str, Any]) -> bool:
         stance = REGISTRY.stances.now()
         if stance == RUN_ONLY or (self.entries and stance != "default"):
             REGISTRY.check_recompile(stance, self, args, kwargs)
@@ -331,13 +331,13 @@ class Dispatcher:
         self._tell("recompile_limit", lambda: f"dovetail {self._limit_reached(limit, args, kwargs)}")
         return False
 
-    def _limit_reached(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def _limit_reached(self, limit: int, args: tuple, kwargs: dict[str, Any]) -> str:
         last = next((failed[0] for failed in self.reasons(args, kwargs)), "none")
         where = self.compiler.where(self.fn)
         then = "" if self.compiler.options().fullgraph else "; it runs eagerly where no entry fits"
         return f"reached recompile_limit ({limit}) for {where}{then}. Last reason: {last}"
 
-    def _is_new_kind(self, limit: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def _is_new_kind(self, limit: int, args: tuple, kwargs: dict[str, Any]) -> bool:
         """Are there fewer entries than that for calls of this kind? Once there are not, evaluating guards is saved."""
         seen = outline(args, kwargs, mode_state())
         if len(self.entries) >= MOST_KINDS * limit or seen in self.full or len(self.full) >= MOST_FULL:
@@ -352,11 +352,11 @@ class Dispatcher:
         if not self.compiler.verbose:
             cut(error)
 
-    def reasons(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[list[str]]:
+    def reasons(self, args: tuple, kwargs: Mapping[str, Any]) -> list[list[str]]:
         """For each entry, newest first, the guards that this call fails, the first one first."""
         return [self._texts(entry.failures(args, kwargs)) for entry in self.entries]
 
-    def _texts(self, failed: list[Any]) -> list[str]:
+    def _texts(self, failed: list) -> list[str]:
         return [words_of(self.fn)(str(f)) for f in failed] or ["the guards hold on a second look"]
 
 
@@ -369,7 +369,7 @@ def words_of(fn: Any) -> Callable[[str], str]:
 CONTENTS = (GuardKind.KEYS, GuardKind.LENGTH, GuardKind.CONTAINS)
 
 
-def changed(failed: list[Any]) -> list[str]:
+def changed(failed: list) -> list[str]:
     """The names of the numbers, texts and sizes that changed, if they are all that keeps an entry from fitting.
 
     Containers may hold something else as well, where a number or text is a key. A float is named in any case: it
@@ -381,7 +381,7 @@ def changed(failed: list[Any]) -> list[str]:
     return [name for f in failed for name in f.changed]
 
 
-def changed_modules(found: list[list[Any]]) -> set[str]:
+def changed_modules(found: list[list]) -> set[str]:
     """The names of the sources that have led to three different modules by now: what is alike in them shall do."""
     others = Counter(f.guard.source.name() for failed in found for f in failed if _on_module(f.guard))
     return {name for name, count in others.items() if count > 1}
@@ -452,9 +452,7 @@ class Registry:
                 for dispatcher in list(self.dispatchers):
                     dispatcher.publish(dispatcher.entries)
 
-    def check_recompile(
-        self, stance: str, dispatcher: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def check_recompile(self, stance: str, dispatcher: Dispatcher, args: tuple, kwargs: dict[str, Any]) -> None:
         """Raise if the stance forbids the recompilation that this call would need."""
         if stance == "fail_on_recompile":
             why = "; ".join(failed[0] for failed in dispatcher.reasons(args, kwargs))

@@ -49,7 +49,7 @@ class Fallback:
     """The call that could not be compiled, to be run as it is."""
 
     fn: Callable[..., Any]
-    args: tuple[Any, ...]
+    args: tuple
     kwargs: Mapping[str, Any]
     where: str
     quiet: bool = False  # has what is to be told been told?
@@ -155,7 +155,7 @@ class EagerlyAfter:
     others: int = 0
     failures: int = 0
     #: Set once there is an entry: loads the graph's inputs, runs the graph in PyTorch, makes what `told` is to tell.
-    inputs: Callable[[tuple[Any, ...], Mapping[str, Any]], Sequence[Any] | None] = lambda args, kwargs: None
+    inputs: Callable[[tuple, Mapping[str, Any]], Sequence[Any] | None] = lambda args, kwargs: None
     graph: Callable[..., Any] | None = None
     report: Callable[[str, Sequence[Any], BaseException], str] | None = None
 

@@ -94,7 +94,7 @@ def _handle(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None
         outside(outer, lambda: handler(number, frame))
 
 
-def interrupting(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ModeState | None:
+def interrupting(args: tuple, kwargs: Mapping[str, Any]) -> ModeState | None:
     """The program's state if this call comes in the middle of a compilation that knows nothing of it."""
     outer = _outer()
     if outer is None:

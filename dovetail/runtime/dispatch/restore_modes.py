@@ -67,7 +67,7 @@ def _restore(before: ModeState) -> None:
     _C._set_grad_enabled(before.grad)
 
 
-def mode_changes(graph: torch.fx.Graph) -> tuple[Any, ...]:
+def mode_changes(graph: torch.fx.Graph) -> tuple:
     """The functions by which the graph enters modes, or changes settings."""
     return tuple({n.target: None for n in graph.nodes if n.target in SETTERS or n.target in _ENTERING})
 

@@ -130,7 +130,7 @@ class Recorder:
         finally:
             self.lock.release()
 
-    def run(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def run(self, inputs: tuple) -> Sequence[Any]:
         facts = self.facts
         key: Any = tuple(inputs[k] for k in facts.fixed)
         if facts.dynamic:
@@ -151,7 +151,7 @@ class Recorder:
 
     # ------------------------------------------------------------ when no recording can be replayed
 
-    def first(self, key: Any, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def first(self, key: Any, inputs: tuple) -> Sequence[Any]:
         before = self.seen.get(key)
         if before is None:
             if len(self.seen) >= MOST:
@@ -164,7 +164,7 @@ class Recorder:
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(key, inputs, same - self.facts.moving)
 
-    def aside(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def aside(self, inputs: tuple) -> Sequence[Any]:
         """A call on the stream of recordings."""
         device = self.facts.device
         with aside(device, self.facts.products):
@@ -175,7 +175,7 @@ class Recorder:
                 result.record_stream(current)
         return results
 
-    def moved(self, key: Any, recording: _Recording, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def moved(self, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = _addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
@@ -185,7 +185,7 @@ class Recorder:
         followed = {k for k in changed if there[k] in _owned}
         return self.record(key, inputs, set(recording.places) - changed | followed, recording)
 
-    def occupied(self, key: Any, recording: _Recording, busy: set[int], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def occupied(self, key: Any, recording: _Recording, busy: set[int], inputs: tuple) -> Sequence[Any]:
         """Results of the call before are in use."""
         kept = recording.kept
         size = sum(kept[k].nbytes for k in busy)
@@ -198,9 +198,7 @@ class Recorder:
 
     # ------------------------------------------------------------ recording
 
-    def record(
-        self, key: Any, inputs: tuple[Any, ...], same: set[int], before: _Recording | None = None
-    ) -> Sequence[Any]:
+    def record(self, key: Any, inputs: tuple, same: set[int], before: _Recording | None = None) -> Sequence[Any]:
         """Records the program, in the place of `before`, and runs it."""
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
@@ -219,7 +217,7 @@ class Recorder:
         self.recordings[key] = recording
         return self.replay(recording, inputs)
 
-    def recorded(self, inputs: tuple[Any, ...], same: set[int], pool: Any) -> _Recording:
+    def recorded(self, inputs: tuple, same: set[int], pool: Any) -> _Recording:
         device = self.facts.device
         if any(isinstance(i, torch.Tensor) and i.device != device for i in inputs):
             raise RuntimeError("an input is on another device")
@@ -249,7 +247,7 @@ class Recorder:
 
     # ------------------------------------------------------------ replaying
 
-    def replay(self, recording: _Recording, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def replay(self, recording: _Recording, inputs: tuple) -> Sequence[Any]:
         facts = self.facts
         stream = torch.cuda.current_stream(facts.device)
         if stream != self.stream:
@@ -345,7 +343,7 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
-def _result(value: Any, given: list[Any]) -> _Result:
+def _result(value: Any, given: list) -> _Result:
     if not isinstance(value, torch.Tensor):
         return _Result(constant=value)
     for k, tensor in enumerate(given):

@@ -33,7 +33,7 @@ def common_device(tensors: list[torch.Tensor]) -> torch.device:
     return chosen
 
 
-def elementwise(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def elementwise(operator: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """One result of the broadcast tensors among the arguments."""
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if kwargs:
@@ -70,7 +70,7 @@ _ITERATED = frozenset((
 ))  # fmt: skip
 
 
-def in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def in_place(args: tuple, kwargs: dict[str, Any]) -> Any:
     """The tensor written to, where nothing has to be broadcast or converted."""
     own, *others = (*args, *kwargs.values())
     for other in others:

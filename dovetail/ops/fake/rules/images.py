@@ -20,7 +20,7 @@ def suggests_channels_last(t: torch.Tensor) -> bool:
     return strides_suggest_channels_last(t.shape, t.stride())
 
 
-def image(sizes: tuple[Any, ...], like: torch.Tensor, last: bool | None = None) -> Spec:
+def image(sizes: tuple, like: torch.Tensor, last: bool | None = None) -> Spec:
     """A result in the memory format that `like` suggests, or as told."""
     last = suggests_channels_last(like) if last is None else last
     return fresh(sizes, channels_last(sizes) if last and len(sizes) in (4, 5) else contiguous(sizes), like)
@@ -102,7 +102,7 @@ def convolution(
     if x.shape[1] != channels or x.dtype != w.dtype or x.layout is not torch.strided or empty(x.shape):
         return NotImplemented
     stride, padding, dilation, extra = _each_dimension(rank - 2, stride, padding, dilation, output_padding)
-    spatial: list[Any] = []
+    spatial: list = []
     for k in range(rank - 2):
         reach = dilation[k] * (w.shape[k + 2] - 1)
         if transposed:
@@ -127,7 +127,7 @@ def _rows_last(
     return _computed_last(image, kernel, bias, *row)
 
 
-def _line(sizes: tuple[Any, ...], like: torch.Tensor, last: bool) -> Spec:
+def _line(sizes: tuple, like: torch.Tensor, last: bool) -> Spec:
     return fresh(sizes, channels_last((*sizes, 1))[:3] if last else contiguous(sizes), like)
 
 
@@ -138,7 +138,7 @@ def _as_row(line: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
     return type(line)(sizes, (*steps, step * length, step), line.dtype, line.device, 0, line.requires_grad)
 
 
-def _each_dimension(count: int, *numbers: Any) -> list[list[Any]]:
+def _each_dimension(count: int, *numbers: Any) -> list[list]:
     """One number counts for all dimensions of an image."""
     return [list(v) * count if len(v) == 1 else list(v) for v in numbers]
 

@@ -20,7 +20,7 @@ from dovetail.ops.fake.symbolic.size_questions import (
 )  # fmt: skip
 from dovetail.ops.fake.symbolic.symint import dim_of
 
-Sizes = tuple[Any, ...]
+Sizes = tuple
 
 
 def contiguous(sizes: Iterable[Any]) -> Sizes:
@@ -29,7 +29,7 @@ def contiguous(sizes: Iterable[Any]) -> Sizes:
     behind = sizes_behind(sizes)
     if behind is not None:
         return tuple(rewrapped(behind, step) for step in contiguous(map(dim_of, sizes)))
-    strides: list[Any] = []
+    strides: list = []
     step: Any = 1
     for size in reversed(sizes):
         strides.append(step)
@@ -40,7 +40,7 @@ def contiguous(sizes: Iterable[Any]) -> Sizes:
 def broadcast(shapes: Sequence[Sizes]) -> Sizes:
     """The common shape. Raises RuntimeError with eager's message."""
     rank = max(map(len, shapes), default=0)
-    result: list[Any] = [1] * rank
+    result: list = [1] * rank
     for shape in shapes:
         for k in range(1, len(shape) + 1):
             size, sofar = shape[-k], result[-k]
@@ -128,7 +128,7 @@ def channels_last(sizes: Sizes) -> Sizes:
     """Strides with dimension 1 fastest."""
     order = (0, *range(2, len(sizes)), 1)
     inner = contiguous([sizes[k] for k in order])
-    strides: list[Any] = [0] * len(sizes)
+    strides: list = [0] * len(sizes)
     for k, stride in zip(order, inner, strict=True):
         strides[k] = stride
     return tuple(strides)
@@ -190,7 +190,7 @@ def _permuted(sizes: Sizes, operands: Sequence[Sizes]) -> Sizes:
                 at = below
             elif verdict < 0:
                 break
-    strides: list[Any] = [0] * rank
+    strides: list = [0] * rank
     step: Any = 1
     for k in order:
         strides[k] = step

@@ -14,14 +14,14 @@ from dovetail.ops.fake.rules.view_rules import expand
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty, same
 
 
-def _simple(operands: tuple[Any, ...]) -> bool:
+def _simple(operands: tuple) -> bool:
     """Complex numbers and sparse layouts are left to PyTorch."""
     return all(
         not isinstance(o, torch.Tensor) or (o.layout is torch.strided and not o.dtype.is_complex) for o in operands
     )
 
 
-def _matrix(a: torch.Tensor, b: torch.Tensor, sizes: tuple[Any, ...]) -> Any:
+def _matrix(a: torch.Tensor, b: torch.Tensor, sizes: tuple) -> Any:
     if not _simple((a, b)) or a.dtype != b.dtype:
         return NotImplemented
     return Spec(sizes, contiguous(sizes), a.dtype, common_device([a, b]))
@@ -64,16 +64,14 @@ def bmm(a: torch.Tensor, b: torch.Tensor, dtype: Any = None) -> Any:
 # ---------------------------------------------------------------- LAPACK
 
 
-def columns(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
+def columns(sizes: tuple) -> tuple:
     """Strides of a batch of column-major matrices."""
     *batch, rows, width = sizes
     *outer, _, _ = contiguous((*batch, width, rows))
     return (*outer, 1, rows if not isinstance(rows, int) else max(rows, 1))
 
 
-def svd(
-    x: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
-) -> Any:
+def svd(x: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
     """Matrices column by column, as LAPACK writes them; PyTorch's meta kernels believe that they are row-major."""
     if not on_host(x) or x.dim() < 2 or not compute_uv:
         return NotImplemented

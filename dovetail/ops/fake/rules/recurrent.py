@@ -63,7 +63,7 @@ def _by_layers(
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     x, first, second = map(_in_rows, (x, *states))
     h, c = first.unbind(0), second.unbind(0)
-    ends: list[Any] = []
+    ends: list = []
     for layer in range(layers):
         found = []
         for backwards in (False, True) if bidirectional else (False,):

@@ -32,7 +32,7 @@ def _rule(operator: Any) -> Callable[..., Any]:
     return rule
 
 
-def _looked_at(x: torch.Tensor, dim: Any) -> list[Any]:
+def _looked_at(x: torch.Tensor, dim: Any) -> list:
     """The sizes that must not be 0; a symbolic one is relied on only where it is reduced."""
     rank = x.dim()
     given = range(rank) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim) or range(rank)
@@ -52,7 +52,7 @@ def _empty(name: str, x: torch.Tensor, named: dict[str, Any]) -> Any:
     return NotImplemented
 
 
-def reduced(sizes: tuple[Any, ...], dim: Any, keepdim: bool) -> tuple[Any, ...]:
+def reduced(sizes: tuple, dim: Any, keepdim: bool) -> tuple:
     """The sizes left after reducing `dim`: None and an empty list mean every dimension."""
     rank = len(sizes)
     given = (dim,) if isinstance(dim, int) else tuple(dim or range(rank))

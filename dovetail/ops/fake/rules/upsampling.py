@@ -112,7 +112,7 @@ def interpolated_backward(gradient: torch.Tensor, sizes: Any, image: Any, *_: An
     return _laid_out(gradient, tuple(image))
 
 
-def _laid_out(like: torch.Tensor, sizes: tuple[Any, ...]) -> Any:
+def _laid_out(like: torch.Tensor, sizes: tuple) -> Any:
     if in_rows(like):
         strides = contiguous(sizes)
     elif like.dim() > 3 and in_channels(like):

@@ -53,7 +53,7 @@ def product(values: Sequence[Any]) -> Any:
     return total
 
 
-def inferred(sizes: Sequence[Any], elements: Any) -> tuple[Any, ...]:
+def inferred(sizes: Sequence[Any], elements: Any) -> tuple:
     """`sizes` with a -1 replaced by what is left for it. Raises RuntimeError where the numbers do not fit."""
     open_ = [k for k, n in enumerate(sizes) if isinstance(n, int) and n == -1]
     known = product([n for k, n in enumerate(sizes) if k not in open_])
@@ -78,11 +78,11 @@ def inferred(sizes: Sequence[Any], elements: Any) -> tuple[Any, ...]:
     return tuple(shape)
 
 
-def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any]) -> tuple[Any, ...] | None:
+def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any]) -> tuple | None:
     """How the memory looks in another shape, whatever the sizes; None where that takes a copy."""
     sizes = sizes_behind((*old, *strides, *new))
     before, steps, after = (tuple(map(dim_of, v)) for v in (old, strides, new))
-    result: list[Any] = list(contiguous_strides(after))
+    result: list = list(contiguous_strides(after))
     for ours, theirs in chunks(before, after):
         for outer, inner in zip(ours, ours[1:], strict=False):
             if not same(strides[outer], strides[inner] * old[inner]):
@@ -108,7 +108,7 @@ def view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
     return seen(x, shape, strides)
 
 
-def _at_these_sizes(x: torch.Tensor, shape: Sequence[Any]) -> tuple[Any, ...]:
+def _at_these_sizes(x: torch.Tensor, shape: Sequence[Any]) -> tuple:
     """A view that not all sizes allow: where those of this call do, rely on them."""
     plain = [[_value(n) for n in numbers] for numbers in (x.shape, x.stride(), shape)]
     strides = contiguous(plain[-1]) if 0 in plain[0] else view_strides(*plain)
@@ -229,7 +229,7 @@ _POSITIONS = {
 }  # fmt: skip
 
 
-def from_the_front(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def from_the_front(func: Any, args: tuple) -> tuple:
     """The arguments, symbolic positions that are negative counted from the beginning: later stages know no signs."""
     if func not in _POSITIONS:
         return args

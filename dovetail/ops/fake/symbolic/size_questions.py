@@ -121,7 +121,7 @@ def rewrapped(sizes: Sizes | None, dim: Dim) -> Any:
     return dim if isinstance(dim, int) else symint(sizes, dim)  # type: ignore[arg-type]
 
 
-def takes_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def takes_sizes(args: tuple, kwargs: dict[str, Any]) -> bool:
     """Does a symbolic size take part?"""
     return any(map(_has_size, args)) or bool(kwargs) and any(map(_has_size, kwargs.values()))
 

@@ -84,7 +84,7 @@ def _count(sizes: Sizes, mask: torch.Tensor, operator: str, kind: str = "selecte
     return known[2]
 
 
-def without_masks(args: tuple[Any, ...], cls: type) -> tuple[Any, ...]:
+def without_masks(args: tuple, cls: type) -> tuple:
     """The arguments of an indexing operator with a vector of places for each dimension of a mask."""
     sizes, given = _active[0], []
     for index in args[1]:
