@@ -25,10 +25,10 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.diagnostics.trace import trace, warned
 from dovetail.interop.backends import BACKENDS, BUILT_IN
 from dovetail.ir.captured import Continuation, varying_names
+from dovetail.ir.outside import outside_reason
 from dovetail.ir.process import grow_old
 from dovetail.ir.profiled import titled
 from dovetail.ir.records import dataclass
-from dovetail.ir.settings import outside_reason
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.loading import loaded
 from dovetail.options import Options

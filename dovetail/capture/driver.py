@@ -15,10 +15,11 @@ from dovetail.capture.containers import from_outside
 from dovetail.capture.handlers import build, call, coroutines, flow, stack
 from dovetail.capture.higher_order import (
     autograd_function,
+    branches,
     checkpoint,
-    control_flow,
     func_transforms,
     functional_call,
+    loops,
 )
 from dovetail.capture.higher_order.function_graphs import BackwardOpaque
 from dovetail.capture.interpreter.tracing_log import Watch
@@ -44,7 +45,7 @@ from dovetail.ops.fake import FakeMode
 
 #: Imported to fill the tables.
 TABLES = (
-    build, call, coroutines, flow, stack, autograd_function, checkpoint, control_flow, func_transforms,
+    build, call, coroutines, flow, stack, autograd_function, checkpoint, branches, loops, func_transforms,
     functional_call, _known, from_outside,
 )  # fmt: skip
 

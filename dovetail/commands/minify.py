@@ -99,13 +99,12 @@ def _varying(started: dict[str, Any]) -> frozenset[str]:
 
 def _captured(started: dict[str, Any]) -> Candidate:
     options = Options(fullgraph=True, dynamic=started["choices"]["dynamic"])
+    call = started["function"], tuple(started["args"]), started["kwargs"]
     try:
-        found = capture(
-            started["function"], tuple(started["args"]), started["kwargs"], options, Varying(_varying(started)),
-        )  # fmt: skip
+        found = capture(*call, options, Varying(_varying(started)))
     except DovetailError as error:
         raise click.ClickException(f"capture itself fails, so that there is no graph to cut down: {error}") from None
-    inputs = guards.real_inputs(found, started["function"], tuple(started["args"]), started["kwargs"])
+    inputs = guards.real_inputs(found, *call)
     return Candidate(found.graph, tuple(inputs), "kept" in started)
 
 

@@ -14,8 +14,9 @@ from dovetail.guards.conditions import Writer, write
 from dovetail.guards.signature import ResidualText
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.literals import error_in_words, in_words
+from dovetail.ir.outside import outside_reason
 from dovetail.ir.records import dataclass
-from dovetail.ir.settings import SETTINGS, outside_reason
+from dovetail.ir.settings import SETTINGS
 from dovetail.ir.sizesource import shown
 from dovetail.ir.source import Source
 

@@ -15,8 +15,9 @@ import torch
 from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
+from dovetail.ir.outside import OUTSIDE, first
 from dovetail.ir.records import dataclass
-from dovetail.ir.settings import AUTOCAST, AUTOCAST_DEVICES, OUTSIDE, first
+from dovetail.ir.settings import AUTOCAST, AUTOCAST_DEVICES
 
 _C = torch._C
 

@@ -115,6 +115,3 @@ def follower_of(reduce: Reduce, inner: tuple[Dim, ...]) -> Squares | Exponential
 
 def _number(count: Dim, dtype: torch.dtype) -> Expr:
     return Const(float(count), dtype) if isinstance(count, int) else Op("cast", (Index(count),), dtype)
-
-
-__all__ = ["Exponentials", "Follower", "Squares", "follower_of", "followers"]

@@ -14,7 +14,7 @@ from dovetail import guards
 from dovetail.guards.conditions import same_value
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import MISS, Guard, GuardKind, TensorFacts
-from dovetail.ir.settings import outside_reason
+from dovetail.ir.outside import outside_reason
 from dovetail.ir.source import Arg, Attr, Computed, Global, Item
 
 X, Y = Arg("x"), Arg("y")

@@ -45,7 +45,7 @@ from dovetail.capture.values.containers import DictValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import NOWHERE, Unsupported
-from dovetail.ir import marks, process
+from dovetail.ir import marks, recursion_limit
 from dovetail.ir.literals import in_words
 
 GROWN = 16  # frames at a time, for which there is room from the beginning
@@ -124,12 +124,12 @@ def _load_parts(s: Session, function: FunctionValue) -> None:
 
 def run_frame(s: Session, function: FunctionValue, values: dict[str, Any]) -> Value:
     """Run a function whose parameters are bound; a generator function gives its generator."""
-    depth, limit = len(s.frames), process.of_program()
+    depth, limit = len(s.frames), recursion_limit.of_program()
     if depth >= limit:
         reason = f"calls nest deeper than the {limit} frames that Python allows the program"
         raise Unsupported("recursion", reason, stack=s.stack(), break_candidates=NOWHERE)
     if depth % GROWN == GROWN - 1:
-        process.grow(GROWN)
+        recursion_limit.grow(GROWN)
     code = decode(function.code)
     frame = Frame(s, code, s.scope(function.globals, function.globals.get("__name__")), function)
     frame.locals = values

@@ -15,7 +15,7 @@ import torch
 
 from dovetail.codegen.common import ranges
 from dovetail.codegen.common.signature import KernelSignature, kernel_symbol
-from dovetail.codegen.cpu import axis, casts, context, cost, tasks, vecmath
+from dovetail.codegen.cpu import axis, context, cost, half, tasks, vecmath
 from dovetail.codegen.cpu.bounds import Bounds
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.entry import EntryFunction
@@ -87,7 +87,7 @@ class _Kernel:
         return tuple(found[name] if name != REPORT else report(CPU) for name in self.signature.pointers)
 
     def assemble(self, functions: list[str]) -> str:
-        rounds = [casts.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []
+        rounds = [half.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []
         return "\n".join([*sorted(self.declares.values()), self.library.text(), *rounds, *functions, _ATTRIBUTES, ""])
 
     def make(self, on_fail: Callable[[int], list[str]]) -> LoopEmitter:

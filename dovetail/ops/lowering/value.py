@@ -77,11 +77,7 @@ class Value:
         return self.load(tuple(0 if size == 1 else i for size, i in zip(self.sizes, own, strict=True)), mask)
 
     def remapped(
-        self,
-        sizes: tuple[Dim, ...],
-        strides: tuple[Dim, ...],
-        source: Callable[[Indices], Indices],
-        offset: Dim | None,
+        self, sizes: tuple[Dim, ...], strides: tuple[Dim, ...], source: Callable[[Indices], Indices], offset: Dim | None
     ) -> Value:
         """The tensor whose element `i` is this one's `source(i)`.
 

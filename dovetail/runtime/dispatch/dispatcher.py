@@ -20,8 +20,9 @@ from dovetail.errors import GraphBreakError, InternalError, Unsupported
 from dovetail.ir.captured import Next
 from dovetail.ir.guard import MISS, Guard, GuardKind
 from dovetail.ir.marks import STRICT, note_original
-from dovetail.ir.process import NEAR, ROOM, Room, is_near, paused_collection
+from dovetail.ir.process import paused_collection
 from dovetail.ir.profiled import region
+from dovetail.ir.recursion_limit import NEAR, ROOM, Room, is_near
 from dovetail.ir.source import Computed, Item, path
 from dovetail.ir.varying import Varying
 from dovetail.runtime.dispatch.call_kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline

@@ -39,8 +39,8 @@ from dovetail.ir.callers import OURS, users_line
 from dovetail.ir.checks import OtherSizes
 from dovetail.ir.copies import copies
 from dovetail.ir.literals import error_in_words
-from dovetail.ir.process import NEAR, Room
 from dovetail.ir.records import dataclass
+from dovetail.ir.recursion_limit import NEAR, Room
 from dovetail.runtime.dispatch.restore_modes import mode_state, restore
 
 

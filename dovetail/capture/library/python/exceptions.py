@@ -11,7 +11,7 @@ from dovetail.capture.tables.known_callables import KNOWN, known
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import ListValue, TupleValue
 from dovetail.capture.values.objects import ExceptionValue, TracebackValue
-from dovetail.ir import process
+from dovetail.ir import recursion_limit
 
 
 @known(BaseException.add_note)
@@ -25,7 +25,7 @@ def _add_note(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-known(sys.getrecursionlimit)(lambda s, args, kwargs: Const(unguarded_facts.ask(s, process.of_program)))
+known(sys.getrecursionlimit)(lambda s, args, kwargs: Const(unguarded_facts.ask(s, recursion_limit.of_program)))
 
 
 @known(sys.exc_info)
