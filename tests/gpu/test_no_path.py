@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
-from dovetail.runtime.gpu import compiling
+from dovetail.runtime.gpu import loading
 
-del compiling.assemble  # no kernel is compiled in this process
+del loading.assemble  # no kernel is compiled in this process
 layers = torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.LayerNorm(64)
 model = torch.nn.Sequential(*layers).cuda()
 optimizer = torch.optim.Adam(model.parameters())
