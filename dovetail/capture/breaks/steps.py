@@ -12,6 +12,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.breaks.call_sites import LOOKING, called_at, sites
+from dovetail.capture.cpython.asked import looked_up
 from dovetail.capture.tables.opcode_handlers import called
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, UNARY
 from dovetail.capture.values.base import MISSING, NULL, Value
@@ -230,12 +231,10 @@ def _format(frame: Frame, i: Instruction, stack: list, rebuilder: Rebuilder) -> 
 
 def special(obj: Any, name: str) -> Any:
     """`type(obj).name` bound to the object, as the interpreter looks it up."""
-    for base in type(obj).__mro__:
-        if name in base.__dict__:
-            found = base.__dict__[name]
-            binder = getattr(type(found), "__get__", None)
-            return found if binder is None else binder(found, obj, type(obj))
-    raise TypeError(f"{type(obj).__name__!r} object does not support the context manager protocol")
+    found = looked_up(obj, name, ABSENT)
+    if found is ABSENT:
+        raise TypeError(f"{type(obj).__name__!r} object does not support the context manager protocol")
+    return found
 
 
 @step("BEFORE_WITH")

@@ -1,4 +1,4 @@
-"""Who asks for the results of special methods, and what comes of them: natively, without a session."""
+"""How special methods are found, who asks for their results, and what comes of these: natively, without a session."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ ASKING: dict[str, tuple[Callable[..., Any], type]] = {
     "__bytes__": (bytes, bytes),
     "__init__": (lambda made: type(made)(), NoneType),
 }
+
+
+def looked_up(value: Any, name: str, absent: Any) -> Any:
+    """`type(value).name` bound to the value, as the interpreter looks up special methods; `absent` if there is none."""
+    for base in type(value).__mro__:
+        if name in base.__dict__:
+            found = base.__dict__[name]
+            binder = getattr(type(found), "__get__", None)
+            return found if binder is None else binder(found, value, type(value))
+    return absent
 
 
 def asked(cls: str, name: str, given: Any) -> Any:

@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.capture.cpython.asked import asked
+from dovetail.capture.cpython.asked import asked, looked_up
 from dovetail.capture.polyfills.iteration import CONSUMERS, CONSUMING, STREAMS, first
 
 
 def special(value: Any, name: str) -> Any:
     """`type(value).name` bound to the value, as the interpreter looks up special methods; None if there is none."""
-    for base in type(value).__mro__:
-        if name in base.__dict__:
-            found = base.__dict__[name]
-            binder = getattr(type(found), "__get__", None)
-            return found if binder is None else binder(found, value, type(value))
-    return None
+    return looked_up(value, name, None)
 
 
 def returned(value: Any, name: str, found: Any) -> Any:
