@@ -83,7 +83,7 @@ class ExportFormulas:
                 yield from self._condition(guard)
         for symbol, origin in self.captured.symbols.items():
             resolved = self.captured.sizes.resolve(origin.dim)
-            if isinstance(origin.source, Computed) and resolved is not dims.of_symbol(symbol):
+            if isinstance(origin.source, Computed) and resolved is not dims.of_atom(symbol):
                 yield Condition(self.of(origin.source), "==", self.of_dim(resolved))
 
     def _depends(self, source: Source) -> bool:

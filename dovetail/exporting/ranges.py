@@ -53,7 +53,7 @@ class Range:
         step = dims.coefficient(fact.dim, symbol)
         if others or not isinstance(step, int) or not step:
             return False
-        rest = fact.dim - dims.of_symbol(symbol) * step
+        rest = fact.dim - dims.of_atom(symbol) * step
         if not isinstance(rest, int):
             return False
         low, value = step > 0, -(rest // step) if step > 0 else rest // -step
@@ -81,19 +81,19 @@ def settle(
     sizes: Sizes = captured.sizes
     _refuse_relations(captured, wanted, symbols, given)
     for place, said in wanted.items():
-        sizes.bound(dims.of_symbol(symbols[place]), *said.bounds)
+        sizes.bound(dims.of_atom(symbols[place]), *said.bounds)
         if said.name is not None:
-            sizes.declare(dims.of_symbol(symbols[place]), said.name, said.scale, said.offset)
+            sizes.declare(dims.of_atom(symbols[place]), said.name, said.scale, said.offset)
     guards.refuse_specialized(captured)
     _refuse_constant_numbers(sizes, wanted, symbols, given)
-    known = {place: sizes.resolve(dims.of_symbol(symbol)) for place, symbol in symbols.items()}
-    free = {symbol: place for place, symbol in symbols.items() if known[place] is dims.of_symbol(symbol)}
+    known = {place: sizes.resolve(dims.of_atom(symbol)) for place, symbol in symbols.items()}
+    free = {symbol: place for place, symbol in symbols.items() if known[place] is dims.of_atom(symbol)}
     ranges = {symbol: Range(symbol.lo) for symbol in free}
     facts = (replace(f, dim=dims.substitute(f.dim, sizes.solved)) for f in guards.sizes_needed(sizes))
     left = [f for f in facts if not isinstance(f.dim, int) and not _narrows(f, ranges)]
     left = [f for f in left if not _narrows(f, ranges)]  # some exclude a bound that was found later
     for symbol, found in ranges.items():
-        for place in (p for p, dim in known.items() if dim is dims.of_symbol(symbol)):
+        for place in (p for p, dim in known.items() if dim is dims.of_atom(symbol)):
             _refuse_bounds(found, wanted[place], given.place(*place))
     names = _names(free, wanted, known)
     numbers = {given.source(place[0]): known[place] for place in wanted if place[1] == VALUE}
@@ -127,7 +127,7 @@ def _refuse_constant_numbers(
     sizes: Sizes, wanted: Mapping[Place, Wanted], symbols: Mapping[Place, Symbol], given: Arguments
 ) -> None:
     for place, said in wanted.items():
-        value = sizes.resolve(dims.of_symbol(symbols[place]))
+        value = sizes.resolve(dims.of_atom(symbols[place]))
         if place[1] == VALUE and said.must and isinstance(value, int):
             where = next((f.where for f in reversed(sizes.facts) if symbols[place] in dims.symbols(f.dim)), "")
             raise SpecializedDimension(given.place(*place), value, where, guards.line_text(where))
@@ -209,7 +209,7 @@ def _names(free: Mapping[Symbol, Place], wanted: Mapping[Place, Wanted], known: 
     """The user's names of sizes where they have one."""
     found: dict[str, str] = {}
     for symbol in free:
-        mine = [wanted[p] for p, dim in known.items() if dim is dims.of_symbol(symbol)]
+        mine = [wanted[p] for p, dim in known.items() if dim is dims.of_atom(symbol)]
         plain = [w.name for w in mine if w.name is not None and not _is_derived(w) and w.name not in found.values()]
         found[symbol.name] = plain[0] if plain else symbol.name
     taken = [name for symbol, name in found.items() if name != symbol]

@@ -9,6 +9,7 @@ from math import gcd
 from typing import Any
 
 from dovetail.ir import dims
+from dovetail.ir.dimatoms import term_text
 from dovetail.ir.dims import Atom, Binary, Dim, FloorDiv, Max, Min, Mod, Poly, RuntimeIndex
 from dovetail.ir.literals import integer
 
@@ -24,7 +25,7 @@ def factors(dim: Dim) -> list[Dim]:
     """The atoms whose product `dim` is; nothing where it is none."""
     if isinstance(dim, int) or len(dim.terms) > 1 or dim.terms[0][1] != 1:
         return []
-    return list(map(dims._atom_dim, dict.fromkeys(dim.terms[0][0])))
+    return list(map(dims.of_atom, dict.fromkeys(dim.terms[0][0])))
 
 
 def common_factors(dim: Poly) -> tuple[list[Dim], Dim]:
@@ -35,7 +36,7 @@ def common_factors(dim: Poly) -> tuple[list[Dim], Dim]:
         if all(m.count(atom) > shared.count(atom) for m in others):
             shared.append(atom)
     rest = {dims._remove(monomial, tuple(shared)): c for monomial, c in dim.terms}
-    return list(map(dims._atom_dim, shared)), dims._from_terms(rest) if shared else dim  # type: ignore[arg-type]
+    return list(map(dims.of_atom, shared)), dims._from_terms(rest) if shared else dim  # type: ignore[arg-type]
 
 
 def multiples(dim: Poly, of: Poly) -> Iterator[Dim]:
@@ -53,13 +54,13 @@ def quotient(dim: Poly) -> Dim | None:
     """a - n*b where `dim` is a // b - n: both are nonnegative or none is."""
     terms = dict(dim.terms)
     constant = terms.pop((), 0)
-    atom = dims._sole_atom(dims._from_terms(terms))
+    atom = dims.sole_atom(dims._from_terms(terms))
     return atom.left + atom.right * constant if isinstance(atom, FloorDiv) else None
 
 
 def excess(dim: Dim) -> Dim | None:
     """d where `dim` is max(d, 0)."""
-    atom = dims._sole_atom(dim)
+    atom = dims.sole_atom(dim)
     if isinstance(atom, Max) and 0 in (atom.left, atom.right):
         return atom.right if atom.left == 0 else atom.left
     return None
@@ -71,7 +72,7 @@ def bounded(dim: Poly) -> tuple[Dim, ...]:
     for monomial, coefficient in dim.terms:
         atom: Any = monomial[0] if len(monomial) == 1 else None
         if (type(atom), coefficient) in ((Min, 1), (Max, -1)):
-            rest = dim - dims._atom_dim(atom) * coefficient
+            rest = dim - dims.of_atom(atom) * coefficient
             return rest + atom.left * coefficient, rest + atom.right * coefficient
     return ()
 
@@ -88,7 +89,7 @@ def text(dim: Dim, of_value: Callable[[RuntimeIndex], str]) -> str:
     """`str(dim)` with each Value written by `of_value`."""
     if isinstance(dim, int):
         return integer(dim)
-    terms = (dims.term_text([_atom_text(a, of_value) for a in m], c) for m, c in dim.terms)
+    terms = (term_text([_atom_text(a, of_value) for a in m], c) for m, c in dim.terms)
     return " + ".join(terms).replace("+ -", "- ")
 
 

@@ -1,15 +1,12 @@
 """Symbolic integers: sizes, strides and indices.
 
     Dim  = int | Poly                       a Poly is never constant; constants are plain ints
-    Poly = sum of coefficient * product of atoms
-    Atom = Symbol | FloorDiv | Mod | Min | Max | RuntimeIndex
+    Poly = sum of coefficient * product of atoms (`ir/dimatoms.py`)
 
 Everything is hash-consed, so equal expressions are the same object and `is` compares them. A `Symbol` knows its
 lower bound and, when it is a loop range, its exclusive upper bound (itself a Dim); simplification uses nothing else.
+Operators simplify by what is proved, and proofs use the operators. The constant term comes last.
 `str()` of a Dim is a Python expression over the symbols' names, and `ir/dimforms.py` reads it back.
-
-Factors and terms stand in the order of what they are made of (`Atom.key`), so that the same Dim has one text whatever
-was made before it: sizes first, then ranges by the number in their names, then what is computed from both.
 
 A `RuntimeIndex` atom is an index that is only known when the program runs (the row of an embedding); it wraps an
 integer expression of the loop IR, whose `substitute` it calls.
@@ -18,189 +15,35 @@ integer expression of the loop IR, whose `substitute` it calls.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, reduce
+from functools import reduce
 from math import gcd
 from typing import Any, Union
 
-from dovetail.ir.literals import integer
-from dovetail.ir.stores import InternTable
+from dovetail.ir.dimatoms import (
+    Atom,
+    Binary,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Monomial,
+    RuntimeIndex,
+    Symbol,
+    cached,
+    intern,
+    key_of,
+    order,
+    sole_atom,
+    symbols_of,
+    term_text,
+)
+from dovetail.ir.dimatoms import has_values as has_values  # asked of Dims by all parts
+from dovetail.ir.dimatoms import key as key
+from dovetail.ir.dimatoms import symbols as symbols
+from dovetail.ir.dimbounds import bounds
 
 Dim = Union[int, "Poly"]
-Bound = int | None  # None: unbounded on that side
-
-table = InternTable()
-
-
-def _intern(key: Any, make: Callable[[], Any]) -> Any:
-    found = table.get(key)
-    return table.add(key, make) if found is None else found
-
-
-class Atom:
-    """An indivisible factor. `key` orders atoms, and differs where they do; `dynamic`: has it a RuntimeIndex inside?"""
-
-    __slots__ = ("key", "dynamic")
-
-    def __init__(self, key: tuple, dynamic: bool = False) -> None:
-        self.key, self.dynamic = key, dynamic
-
-    def __lt__(self, other: Atom) -> bool:
-        return self.key < other.key
-
-
-class Symbol(Atom):
-    """A size (`extent is None`) or a loop range (`lo <= symbol < extent`). `hint`: a typical value, for costs."""
-
-    __slots__ = ("name", "lo", "extent", "hint")
-
-    def __init__(self, name: str, lo: int, extent: Dim | None, hint: int | None) -> None:
-        size = (0, -1) if extent is None else key(extent)
-        super().__init__((extent is not None, _name_key(name), lo, size, -1 if hint is None else hint))
-        self.name, self.lo, self.extent, self.hint = name, lo, extent, hint
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class Binary(Atom):
-    """`FloorDiv`, `Mod`, `Min` or `Max` of two Dims that did not simplify; `form` is its text."""
-
-    __slots__ = ("left", "right")
-    form = ""
-
-    def __init__(self, left: Dim, right: Dim) -> None:
-        super().__init__((_PLACES[type(self).__name__], key(left), key(right)), has_values(left) or has_values(right))
-        self.left, self.right = left, right
-
-    def __repr__(self) -> str:
-        return self.form.format(_paren(self.left), _paren(self.right))
-
-
-class FloorDiv(Binary):
-    __slots__ = ()
-    form = "({} // {})"
-
-
-class Mod(Binary):
-    __slots__ = ()
-    form = "({} % {})"
-
-
-class Min(Binary):
-    __slots__ = ()
-    form = "min({}, {})"
-
-
-class Max(Binary):
-    __slots__ = ()
-    form = "max({}, {})"
-
-
-class RuntimeIndex(Atom):
-    """An index read from memory at run time; `lo <= value < extent` is checked elsewhere."""
-
-    __slots__ = ("expr", "extent")
-
-    def __init__(self, expr: Any, extent: Dim | None) -> None:
-        size = (0, -1) if extent is None else key(extent)
-        super().__init__((_PLACES["RuntimeIndex"], expr.digest, size), dynamic=True)
-        self.expr, self.extent = expr, extent
-
-    def __repr__(self) -> str:
-        return f"value({self.expr})"
-
-
-Monomial = tuple[Atom, ...]
-
-
-class Poly:
-    """A non-constant polynomial; build it with operators, never directly."""
-
-    __slots__ = ("terms", "dynamic", "_hash", "_symbols")
-
-    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
-        self.terms = terms
-        self.dynamic = any(a.dynamic for m, _ in terms for a in m)
-        self._hash = hash(terms)
-        self._symbols: frozenset[Symbol] | None = None
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __add__(self, other: Dim) -> Dim:
-        return _sum(self, other)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Dim) -> Dim:
-        return _product(self, other)
-
-    __rmul__ = __mul__
-
-    def __neg__(self) -> Dim:
-        return _product(self, -1)
-
-    def __sub__(self, other: Dim) -> Dim:
-        return _sum(self, _product(other, -1))
-
-    def __rsub__(self, other: Dim) -> Dim:
-        return _sum(other, -self)
-
-    def __floordiv__(self, other: Dim) -> Dim:
-        return floordiv(self, other)
-
-    def __rfloordiv__(self, other: Dim) -> Dim:
-        return floordiv(other, self)
-
-    def __mod__(self, other: Dim) -> Dim:
-        return mod(self, other)
-
-    def __rmod__(self, other: Dim) -> Dim:
-        return mod(other, self)
-
-    def __repr__(self) -> str:
-        return " + ".join(term_text(list(map(repr, m)), c) for m, c in self.terms).replace("+ -", "- ")
-
-    @property
-    def symbols(self) -> frozenset[Symbol]:
-        """Every symbol anywhere inside, atoms' operands and `RuntimeIndex` expressions included."""
-        if self._symbols is None:
-            self._symbols = frozenset().union(*(_atom_symbols(a) for m, _ in self.terms for a in m))
-        return self._symbols
-
-
-def term_text(factors: list[str], coefficient: int) -> str:
-    """`coefficient*factor*factor...`, as programs write it."""
-    if not factors:
-        return integer(coefficient)
-    product = "*".join(factors)
-    return product if coefficient == 1 else f"{integer(coefficient)}*{product}"
-
-
-def _paren(dim: Dim) -> str:
-    if isinstance(dim, int):
-        return integer(dim) if dim >= 0 else f"({integer(dim)})"
-    return str(dim) if _sole_atom(dim) is not None else f"({dim})"
-
-
-def _atom_symbols(atom: Atom) -> frozenset[Symbol]:
-    if isinstance(atom, Symbol):
-        return frozenset((atom,))
-    if isinstance(atom, Binary):
-        return symbols(atom.left) | symbols(atom.right)
-    return atom.expr.symbols  # type: ignore[attr-defined]
-
-
-def has_values(dim: Dim) -> bool:
-    """Does an index that is only known at run time occur in `dim`?"""
-    return isinstance(dim, Poly) and dim.dynamic
-
-
-def symbols(dim: Dim) -> frozenset[Symbol]:
-    """Every symbol anywhere inside the Dim."""
-    return dim.symbols if isinstance(dim, Poly) else frozenset()
 
 
 # ---------------------------------------------------------------- construction
@@ -208,12 +51,12 @@ def symbols(dim: Dim) -> frozenset[Symbol]:
 
 def symbol(name: str, lo: int = 0, extent: Dim | None = None, hint: int | None = None) -> Poly:
     """The symbol `name` as a Dim. Two calls with equal arguments give the same object."""
-    return of_symbol(_intern((Symbol, name, lo, extent, hint), lambda: Symbol(name, lo, extent, hint)))
+    return of_atom(intern((Symbol, name, lo, extent, hint), lambda: Symbol(name, lo, extent, hint)))
 
 
-def of_symbol(symbol: Symbol) -> Poly:
-    """The Dim that is the symbol alone."""
-    return _atom_dim(symbol)
+def of_atom(atom: Atom) -> Poly:
+    """The Dim that is the atom alone."""
+    return _monomial_dim((atom,))  # type: ignore[return-value]
 
 
 def value(expr: Any, extent: Dim | None = None) -> Dim:
@@ -224,23 +67,18 @@ def value(expr: Any, extent: Dim | None = None) -> Dim:
     dim = getattr(expr, "dim", None)
     if dim is not None:
         return dim
-    return _atom_dim(_intern((RuntimeIndex, expr, extent), lambda: RuntimeIndex(expr, extent)))
+    return of_atom(intern((RuntimeIndex, expr, extent), lambda: RuntimeIndex(expr, extent)))
 
 
 def as_symbol(dim: Dim) -> Symbol:
     """The Symbol that a Dim made by `symbol()` consists of."""
-    assert isinstance(dim, Poly) and len(dim.terms) == 1
-    (monomial, coefficient), = dim.terms
-    assert coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol)
-    return monomial[0]
-
-
-def _atom_dim(atom: Atom) -> Poly:
-    return _monomial_dim((atom,))  # type: ignore[return-value]
+    sole = sole_atom(dim)
+    assert isinstance(sole, Symbol)
+    return sole
 
 
 def _binary(kind: type[Binary], left: Dim, right: Dim) -> Poly:
-    return _atom_dim(_intern((kind, left, right), lambda: kind(left, right)))
+    return of_atom(intern((kind, left, right), lambda: kind(left, right)))
 
 
 def _terms(dim: Dim) -> Iterable[tuple[Monomial, int]]:
@@ -249,40 +87,16 @@ def _terms(dim: Dim) -> Iterable[tuple[Monomial, int]]:
     return (((), dim),) if dim else ()
 
 
-_key_of = operator.attrgetter("key")
-
-
-def _order(item: tuple[Monomial, int]) -> tuple[bool, list]:
-    monomial = item[0]
-    return not monomial, [a.key for a in monomial]  # the constant term comes last
-
-
-#: Atoms that are no symbols come after them, in this order.
-_PLACES = {name: 2 + k for k, name in enumerate(("FloorDiv", "Mod", "Min", "Max", "RuntimeIndex"))}
-
-
-@cache
-def _name_key(name: str) -> tuple:
-    """Numbers in names count as numbers, and before letters: `i2` comes before `j10`, that before `i11`."""
-    numbers = tuple(map(int, re.findall(r"\d+", name)))
-    return numbers, name
-
-
-def key(dim: Dim) -> tuple:
-    """What orders Dims, in all processes alike: numbers, then polynomials by their terms."""
-    return (0, dim) if isinstance(dim, int) else (1, tuple((tuple(map(_key_of, m)), c) for m, c in dim.terms))
-
-
 def _from_terms(terms: dict[Monomial, int]) -> Dim:
     _recombine(terms)
     _recombine_extremes(terms)
-    kept = sorted(((m, c) for m, c in terms.items() if c), key=_order)
+    kept = sorted(((m, c) for m, c in terms.items() if c), key=order)
     if not kept:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    key = tuple(kept)
-    return _intern(key, lambda: Poly(key))
+    ordered = tuple(kept)
+    return intern(ordered, lambda: Poly(ordered))
 
 
 def _recombine(terms: dict[Monomial, int]) -> None:
@@ -329,10 +143,10 @@ def _split_mod(monomial: Monomial) -> tuple[Monomial, Mod]:
 
 def _monomial_dim(monomial: Monomial) -> Dim:
     terms = ((monomial, 1),)
-    return _intern(terms, lambda: Poly(terms)) if monomial else 1
+    return intern(terms, lambda: Poly(terms)) if monomial else 1
 
 
-@cache
+@cached
 def _sum(a: Dim, b: Dim) -> Dim:
     terms = dict(_terms(a))
     for m, c in _terms(b):
@@ -340,12 +154,12 @@ def _sum(a: Dim, b: Dim) -> Dim:
     return _from_terms(terms)
 
 
-@cache
+@cached
 def _product(a: Dim, b: Dim) -> Dim:
     terms: dict[Monomial, int] = {}
     for m1, c1 in _terms(a):
         for m2, c2 in _terms(b):
-            m = tuple(sorted(m1 + m2, key=_key_of)) if m1 and m2 else m1 or m2
+            m = tuple(sorted(m1 + m2, key=key_of)) if m1 and m2 else m1 or m2
             terms[m] = terms.get(m, 0) + c1 * c2
     return _from_terms(terms)
 
@@ -385,7 +199,7 @@ def _remove(monomial: Monomial, factor: Monomial) -> Monomial | None:
     return tuple(left)
 
 
-@cache
+@cached
 def floordiv(a: Dim, b: Dim) -> Dim:
     """Floor division; b > 0 is the caller's promise."""
     if isinstance(a, int) and isinstance(b, int):
@@ -396,7 +210,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     if rest == 0 or known_nonnegative(rest) and known_less(rest, b):
         return quotient
     if isinstance(rest, Poly) and isinstance(b, int):
-        inner = _sole_atom(rest)
+        inner = sole_atom(rest)
         if isinstance(inner, FloorDiv) and isinstance(inner.right, int):
             return quotient + floordiv(inner.left, inner.right * b)
         factor = _common_factor(rest, b)
@@ -405,7 +219,7 @@ def floordiv(a: Dim, b: Dim) -> Dim:
     return quotient + _binary(FloorDiv, rest, b)
 
 
-@cache
+@cached
 def mod(a: Dim, b: Dim) -> Dim:
     """Python's modulo; b > 0 is the caller's promise."""
     if isinstance(a, int) and isinstance(b, int):
@@ -416,21 +230,13 @@ def mod(a: Dim, b: Dim) -> Dim:
     if rest == 0 or known_nonnegative(rest) and known_less(rest, b):
         return rest
     if isinstance(rest, Poly) and isinstance(b, int):
-        inner = _sole_atom(rest)
+        inner = sole_atom(rest)
         if isinstance(inner, Mod) and isinstance(inner.right, int) and inner.right % b == 0:
             return mod(inner.left, b)
         factor = _common_factor(rest, b)
         if factor > 1:
             return mod(_scale_down(rest, factor), b // factor) * factor
     return _binary(Mod, rest, b)
-
-
-def _sole_atom(dim: Dim) -> Atom | None:
-    if isinstance(dim, int):
-        return None
-    (monomial, coefficient), *more = dim.terms
-    return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
-
 
 def _common_factor(dim: Poly, b: int) -> int:
     """gcd of b and every coefficient: (6*i + 2) // 4 is (3*i + 1) // 2."""
@@ -441,7 +247,7 @@ def _scale_down(dim: Poly, factor: int) -> Dim:
     return _from_terms({m: c // factor for m, c in dim.terms})
 
 
-@cache
+@cached
 def minimum(a: Dim, b: Dim) -> Dim:
     """The smaller of two Dims: a `Min` atom unless bounds say which one it is."""
     if isinstance(a, int) and isinstance(b, int):
@@ -450,7 +256,7 @@ def minimum(a: Dim, b: Dim) -> Dim:
     return a if known_nonnegative(difference) else b if known_nonnegative(-difference) else _binary(Min, a, b)
 
 
-@cache
+@cached
 def maximum(a: Dim, b: Dim) -> Dim:
     """The larger of two Dims: a `Max` atom unless bounds say which one it is."""
     if isinstance(a, int) and isinstance(b, int):
@@ -459,67 +265,55 @@ def maximum(a: Dim, b: Dim) -> Dim:
     return b if known_nonnegative(difference) else a if known_nonnegative(-difference) else _binary(Max, a, b)
 
 
+class Poly:
+    """A non-constant polynomial; build it with operators, never directly."""
+
+    __slots__ = ("terms", "dynamic", "_hash", "_symbols")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self.dynamic = any(a.dynamic for m, _ in terms for a in m)
+        self._hash = hash(terms)
+        self._symbols: frozenset[Symbol] | None = None
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    __add__ = __radd__ = _sum
+    __mul__ = __rmul__ = _product
+    __floordiv__ = floordiv
+    __mod__ = mod
+
+    def __neg__(self) -> Dim:
+        return _product(self, -1)
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _sum(self, _product(other, -1))
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _sum(other, -self)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return mod(other, self)
+
+    def __repr__(self) -> str:
+        return " + ".join(term_text(list(map(repr, m)), c) for m, c in self.terms).replace("+ -", "- ")
+
+    @property
+    def symbols(self) -> frozenset[Symbol]:
+        """Every symbol anywhere inside, atoms' operands and `RuntimeIndex` expressions included."""
+        if self._symbols is None:
+            self._symbols = frozenset().union(*(symbols_of(a) for m, _ in self.terms for a in m))
+        return self._symbols
+
+
 # ---------------------------------------------------------------- what is known
 
 
-def bounds(dim: Dim) -> tuple[Bound, Bound]:
-    """Inclusive interval; None means unbounded."""
-    if isinstance(dim, int):
-        return dim, dim
-    return _poly_bounds(dim)
-
-
-@cache
-def _poly_bounds(dim: Poly) -> tuple[Bound, Bound]:
-    lo: Bound = 0
-    hi: Bound = 0
-    for monomial, coefficient in dim.terms:
-        mlo, mhi = _monomial_bounds(monomial)
-        if coefficient < 0:
-            mlo, mhi = mhi, mlo
-        lo = None if lo is None or mlo is None else lo + coefficient * mlo
-        hi = None if hi is None or mhi is None else hi + coefficient * mhi
-    return lo, hi
-
-
-def _monomial_bounds(monomial: Monomial) -> tuple[Bound, Bound]:
-    lo: Bound = 1
-    hi: Bound = 1
-    for atom in monomial:
-        alo, ahi = _atom_bounds(atom)
-        if alo is None or alo < 0 or lo is None:
-            return (None, None) if len(monomial) > 1 else (alo, ahi)
-        lo = lo * alo
-        hi = None if hi is None or ahi is None else hi * ahi
-    return lo, hi
-
-
-def _atom_bounds(atom: Atom) -> tuple[Bound, Bound]:
-    if isinstance(atom, (Symbol, RuntimeIndex)):
-        top = bounds(atom.extent)[1] if atom.extent is not None else None
-        lo = atom.lo if isinstance(atom, Symbol) else None if atom.extent is None else 0
-        return lo, None if top is None else top - 1
-    assert isinstance(atom, Binary)
-    (llo, lhi), (rlo, rhi) = bounds(atom.left), bounds(atom.right)
-    if isinstance(atom, Mod):
-        return 0, None if rhi is None else rhi - 1
-    if isinstance(atom, FloorDiv):
-        return _floordiv_bounds(llo, lhi, rlo, rhi)
-    if isinstance(atom, Min):
-        known = [h for h in (lhi, rhi) if h is not None]
-        return (None if llo is None or rlo is None else min(llo, rlo)), min(known, default=None)
-    known = [b for b in (llo, rlo) if b is not None]
-    return max(known, default=None), (None if lhi is None or rhi is None else max(lhi, rhi))
-
-
-def _floordiv_bounds(llo: Bound, lhi: Bound, rlo: Bound, rhi: Bound) -> tuple[Bound, Bound]:
-    least = max(rlo or 1, 1)
-    if llo is not None and llo >= 0:
-        return (0 if rhi is None else llo // rhi), (None if lhi is None else lhi // least)
-    return (None if llo is None else llo // least), (None if lhi is None else max(lhi // least, 0))
-
-
-@cache
+@cached
 def known_nonnegative(dim: Dim) -> bool:
     """True only when dim >= 0 for every value its symbols can take."""
     return _proved(dim, 2)
@@ -617,7 +411,7 @@ def substitute(dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any]
     """
     if isinstance(dim, int) or (of_value is None and not (dim.symbols & mapping.keys())):
         return dim
-    sole = _sole_atom(dim)
+    sole = sole_atom(dim)
     if sole is not None:
         return _substitute_atom(sole, mapping, of_value)
     result: Dim = 0
@@ -631,7 +425,7 @@ def substitute(dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any]
 
 def _substitute_atom(atom: Atom, mapping: Mapping[Symbol, Dim], of_value: Any) -> Dim:
     if isinstance(atom, Symbol):
-        return mapping.get(atom, _atom_dim(atom))
+        return mapping.get(atom, of_atom(atom))
     if isinstance(atom, RuntimeIndex):
         extent = None if atom.extent is None else substitute(atom.extent, mapping)
         expr = atom.expr.substitute(mapping) if of_value is None else of_value(atom.expr)
@@ -644,14 +438,14 @@ def _substitute_atom(atom: Atom, mapping: Mapping[Symbol, Dim], of_value: Any) -
 _BUILD: dict[type, Callable[[Dim, Dim], Dim]] = {FloorDiv: floordiv, Mod: mod, Min: minimum, Max: maximum}
 
 
-@cache
+@cached
 def coefficient(dim: Dim, of: Symbol) -> Dim | None:
     """c such that dim == c*of + (something without `of`); None when dim is not affine in `of`."""
     result: Dim = 0
     for monomial, c in _terms(dim):
         count = monomial.count(of)
         others = tuple(a for a in monomial if a is not of)
-        if count > 1 or any(of in _atom_symbols(a) for a in others):
+        if count > 1 or any(of in symbols_of(a) for a in others):
             return None
         if count:
             result = result + _from_terms({others: c})
@@ -664,7 +458,3 @@ def divides(dim: Dim) -> bool:
     if any(isinstance(a, (FloorDiv, Mod)) and not known_less(0, a.right) for a in atoms):
         return True
     return any(divides(a.left) or divides(a.right) for a in atoms)
-
-
-_CACHED = (_sum, _product, floordiv, mod, minimum, maximum, _poly_bounds, known_nonnegative, coefficient)
-table.caches += [f.cache_clear for f in _CACHED]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from typing import Any
 
 from dovetail.ir import dims
-from dovetail.ir.dims import Atom, Binary, Dim, FloorDiv, Max, Min, Mod, Poly, RuntimeIndex, Symbol, table
+from dovetail.ir.dimatoms import cached
+from dovetail.ir.dims import Atom, Binary, Dim, FloorDiv, Max, Min, Mod, Poly, RuntimeIndex, Symbol
 
 
 def evaluate(dim: Dim, env: Mapping[Symbol, Any], of_value: Callable[[Any], Any] | None = None) -> Any:
@@ -39,7 +39,7 @@ def typical(dim: Dim) -> int:
     return dim if isinstance(dim, int) else _typical(dim)
 
 
-@cache
+@cached
 def _typical(dim: Poly) -> int:
     return evaluate(dim, {s: max(typical_of(s), 2) for s in dim.symbols})
 
@@ -62,8 +62,6 @@ _COMPUTE: dict[type, Callable[[Any, Any], Any]] = {
     FloorDiv: operator.floordiv, Mod: operator.mod, Min: _least, Max: lambda a, b: -_least(-a, -b),
 }
 
-table.caches.append(_typical.cache_clear)
-
 
 # ---------------------------------------------------------------- where a program finds them
 
@@ -77,7 +75,7 @@ def bind(given: Iterable[tuple[str, Dim]]) -> dict[Symbol, str]:
     open_: list[tuple[str, Dim]] = []
     for text, dim in given:
         symbols = dims.symbols(dim)
-        if len(symbols) == 1 and dim is dims.of_symbol(next(iter(symbols))):
+        if len(symbols) == 1 and dim is dims.of_atom(next(iter(symbols))):
             found.setdefault(next(iter(symbols)), text)
         elif symbols:
             open_.append((text, dim))
@@ -98,7 +96,7 @@ def _solve(text: str, dim: Dim, found: dict[Symbol, str]) -> bool:
     step = dims.coefficient(dim, symbol)
     if not isinstance(step, int) or step == 0:
         return False
-    rest = dim - dims.of_symbol(symbol) * step
+    rest = dim - dims.of_atom(symbol) * step
     found[symbol] = f"({text} - ({rest})) // {step}"
     return True
 

@@ -273,7 +273,7 @@ def _made_poly(terms: Sequence[tuple[Sequence[Any], int]]) -> Any:
 
 
 def _as_dim(atom: Any) -> Any:
-    return dims.of_symbol(atom) if isinstance(atom, dims.Symbol) else atom
+    return dims.of_atom(atom) if isinstance(atom, dims.Symbol) else atom
 
 
 def _symbol(symbol: dims.Symbol) -> Any:

@@ -265,7 +265,7 @@ class StageSplitter:
             for where, size in _places(text, value):
                 dim = _node(size).dim
                 for symbol in dims.symbols(dim) & self.sizes.unbacked.keys() - known:
-                    if dim is dims.of_symbol(symbol):
+                    if dim is dims.of_atom(symbol):
                         self.steps.append(Learn(symbol, where))
                         known.add(symbol)
 

@@ -273,7 +273,7 @@ class Results:
         for size in sizes_in([(step.args, dict(step.kwargs)) for each in self.returned for step in each.steps]):
             node = size.node if isinstance(size, torch.SymInt) else size
             for symbol in sorted(dims.symbols(dim_of(size)) & node.sizes.unbacked.keys()):
-                found.setdefault(symbol, symint(node.sizes, dims.of_symbol(symbol)))
+                found.setdefault(symbol, symint(node.sizes, dims.of_atom(symbol)))
         for size in found.values():
             self.number(size)
 

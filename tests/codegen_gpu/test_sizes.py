@@ -86,7 +86,7 @@ def _arguments(program, tensors):
     sizes = {}
     for buffer in buffers:
         for dim, size in zip(buffer.sizes, known[buffer.name].shape, strict=True):
-            sizes |= {s: size for s in dims.symbols(dim) if dim is dims.of_symbol(s)}
+            sizes |= {s: size for s in dims.symbols(dim) if dim is dims.of_atom(s)}
     known |= {param.name: dimvalues.evaluate(dim, sizes) for param, dim in program.measured}
     return [known[p.name] for p in program.parameters()]
 

@@ -7,7 +7,7 @@ import threading
 
 import torch
 
-from dovetail.ir import dims, loops
+from dovetail.ir import dimatoms, dims, loops
 from dovetail.ir.stores import InternTable
 
 
@@ -42,12 +42,12 @@ def test_sizes_and_expressions_survive_while_used():
     expr = loops.Op("exp", (loops.Op("cast", (loops.Index(kept),), torch.float32),), torch.float32)
     for k in range(300):
         loops.Index(dims.floordiv(dims.symbol(f"dropped{k}", 0, 9) * 3 + 1, 5))
-    before = len(dims.table), len(loops._table)
+    before = len(dimatoms.table), len(loops._table)
     gc.collect()
-    for table in (loops._table, dims.table):
+    for table in (loops._table, dimatoms.table):
         with table.lock:
             table.trim()
-    assert len(dims.table) < before[0] - 500 and len(loops._table) <= before[1] - 300
+    assert len(dimatoms.table) < before[0] - 500 and len(loops._table) <= before[1] - 300
     assert dims.floordiv(dims.symbol("kept_i", 0, 7) * 3 + 1, 5) is kept
     assert loops.Op("exp", expr.args, torch.float32) is expr
 

@@ -120,7 +120,7 @@ def refuse_unread(s: Session) -> None:
 def _note(table: Any, size: Any, node: Node, place: int | None) -> None:
     dim = size.node.dim if isinstance(size, torch.SymInt) else size
     for symbol in sorted(dims.symbols(dim) & table.sizes.unbacked.keys() - table.unbacked.keys()):
-        if dim is dims.of_symbol(symbol):
+        if dim is dims.of_atom(symbol):
             table.unbacked[symbol] = node, place
 
 
@@ -149,7 +149,7 @@ def node_of(s: Session, dim: Dim) -> Any:
 def _new_node(s: Session, dim: Any, part: Callable[[Session, Dim], Any]) -> Node:
     """A new node for a Dim with unbacked symbols, at this place of the graph; `part` gives those of its parts."""
     symbol = next(iter(dim.symbols))
-    if dims.of_symbol(symbol) is not dim:
+    if dims.of_atom(symbol) is not dim:
         return _sum(s, dim, part)
     node = _read(s, symbol)
     node.meta.setdefault("fake", symint(s.table.sizes, dim))
@@ -175,7 +175,7 @@ def _sum(s: Session, dim: Any, part: Callable[[Session, Dim], Any]) -> Node:
         term: Any = in_graph(s, coefficient) if coefficient != 1 or not monomial else None
         for atom in monomial:
             if isinstance(atom, dims.Symbol):
-                factor = part(s, dims.of_symbol(atom))
+                factor = part(s, dims.of_atom(atom))
             else:
                 factor = call(_ATOMS[type(atom)], part(s, atom.left), part(s, atom.right))
             term = factor if term is None else call(operator.mul, term, factor)

@@ -223,7 +223,7 @@ def _merges(dim: Dim, x: Symbol, y: Symbol, inner: Dim) -> bool:
     assert isinstance(dim, dims.Poly)
     plain: Dim = 0
     for monomial, coefficient in dim.terms:
-        within = [a for a in monomial if not isinstance(a, Symbol) and {x, y} & dims.symbols(dims._atom_dim(a))]
+        within = [a for a in monomial if not isinstance(a, Symbol) and {x, y} & dims.symbols(dims.of_atom(a))]
         if not all(
             isinstance(a, dims.Binary) and _merges(a.left, x, y, inner) and _merges(a.right, x, y, inner)
             for a in within
@@ -232,7 +232,7 @@ def _merges(dim: Dim, x: Symbol, y: Symbol, inner: Dim) -> bool:
         if {x, y} & set(monomial):
             if within:
                 return False
-            plain = plain + dims.product(map(dims._atom_dim, monomial)) * coefficient
+            plain = plain + dims.product(map(dims.of_atom, monomial)) * coefficient
     high, low = dims.coefficient(plain, x), dims.coefficient(plain, y)
     return high is not None and low is not None and high == low * inner
 

@@ -68,7 +68,7 @@ def split(dim: Dim) -> list[tuple[Monomial, Dim]]:
         sizes: Dim = coefficient
         for atom in monomial:
             if is_size(atom):
-                sizes = sizes * dims._atom_dim(atom)
+                sizes = sizes * dims.of_atom(atom)
         found[varying] = found.get(varying, 0) + sizes
     return list(found.items())
 

@@ -197,7 +197,7 @@ class Expressions:
         text = self.signature.pointer(buffer.name)[1:]
         parts: dict[tuple[int, ...], list[str]] = defaultdict(list)
         for monomial, size in split(index):
-            symbols = frozenset().union(*(dims.symbols(dims._atom_dim(atom)) for atom in monomial))
+            symbols = frozenset().union(*(dims.symbols(dims.of_atom(atom)) for atom in monomial))
             along = tuple(sorted({self.axes[s] for s in symbols if s in self.axes}))
             parts[along].append(self.term(monomial, size))
         for axes in sorted(parts, key=lambda axes: (len(axes), axes)):
@@ -230,7 +230,7 @@ class Expressions:
             left = self.index(atom.left)
             right = str(atom.right) if isinstance(atom.right, int) else self.index(atom.right)
             text = _BINARY[type(atom)](left, right, dims.known_nonnegative(atom.left))
-            found = self.keep(atom, dims.symbols(dims._atom_dim(atom)), text)
+            found = self.keep(atom, dims.symbols(dims.of_atom(atom)), text)
         return found
 
 

@@ -66,7 +66,7 @@ def _atom(atom: Atom) -> Dim | None:
     if isinstance(atom, dims.Binary):
         return _binary(atom)
     if isinstance(atom, Symbol):
-        return dims.maximum(dims.of_symbol(atom) if atom.extent is None else atom.extent, 1)
+        return dims.maximum(dims.of_atom(atom) if atom.extent is None else atom.extent, 1)
     return None
 
 

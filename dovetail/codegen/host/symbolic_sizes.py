@@ -44,7 +44,7 @@ class Measures:
         """A name for what was measured, or a literal."""
         if not isinstance(value, dims.Poly):
             return value.name if isinstance(value, Param) else str(value)
-        if len(value.symbols) == 1 and value is dims.of_symbol(next(iter(value.symbols))):
+        if len(value.symbols) == 1 and value is dims.of_atom(next(iter(value.symbols))):
             return next(iter(value.symbols)).name
         return self.derived.setdefault(value, f"d{len(self.derived)}")
 

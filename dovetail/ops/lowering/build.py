@@ -17,6 +17,7 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.devices import HOST
+from dovetail.ir.dimbounds import Bound
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Const, Expr, Index, Op, Param
 from dovetail.ir.stores import remembered
@@ -255,7 +256,7 @@ def scale_by(x: Expr, value: Number) -> Expr:
 # ---------------------------------------------------------------- tests, bits and selection
 
 
-def _interval(x: Expr) -> tuple[dims.Bound, dims.Bound]:
+def _interval(x: Expr) -> tuple[Bound, Bound]:
     if isinstance(x, Const) and x.dtype is torch.int64:
         return x.value, x.value  # type: ignore[return-value]
     return dims.bounds(x.dim) if isinstance(x, Index) else (None, None)

@@ -320,7 +320,7 @@ def _same_row(store: Store, load: Load, outer: list[Symbol]) -> bool:
         step, other = dims.coefficient(to, symbol), dims.coefficient(at, symbol)
         if step is None or step != other or not isinstance(step, int) or not isinstance(symbol.extent, int):
             return to is at
-        along = dims.of_symbol(symbol) * step
+        along = dims.of_atom(symbol) * step
         to, at = to - along, at - along
         if symbol.extent != 1:
             steps.append((step, symbol.extent))

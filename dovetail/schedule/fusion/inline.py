@@ -134,7 +134,7 @@ def _interval(index: Dim) -> tuple[Symbol | None, Dim, Dim]:
     if symbol is None or symbol.extent is None or len(dims.symbols(index)) != 1:
         return None, index, 1
     first = dims.substitute(index, {symbol: 0})
-    plain = isinstance(first, int) and index is dims.of_symbol(symbol) + first
+    plain = isinstance(first, int) and index is dims.of_atom(symbol) + first
     return (symbol, first, symbol.extent) if plain else (None, index, 1)
 
 

@@ -80,6 +80,6 @@ def _place(condition: Expr, along: Symbol) -> Expr | None:
     if not isinstance(condition, Op) or condition.name != "eq":
         return None
     for place, index in (condition.args, condition.args[::-1]):
-        if isinstance(index, Index) and index.dim is dims.of_symbol(along) and along not in place.symbols:
+        if isinstance(index, Index) and index.dim is dims.of_atom(along) and along not in place.symbols:
             return place
     return None

@@ -196,7 +196,7 @@ class Sizes:
             hint = self.hint(dim)
             if not any(dims.coefficient(dim, s) in (1, -1) for s in dim.symbols):
                 for symbol in sorted(dim.symbols):  # a product that nothing can be solved from
-                    self.value(dims.of_symbol(symbol))
+                    self.value(dims.of_atom(symbol))
             if not isinstance(self.resolve(dim), int):
                 self._rely(EQUAL, dim - hint)
             return hint
@@ -317,7 +317,7 @@ class Sizes:
         for symbol in last or sorted(dim.symbols, reverse=True):
             step = dims.coefficient(dim, symbol)
             if step in (1, -1):
-                rest = dim - dims.of_symbol(symbol) * step
+                rest = dim - dims.of_atom(symbol) * step
                 found = {symbol: rest * -step}
                 self.solved = {s: dims.substitute(d, found) for s, d in self.solved.items()} | found
                 written = ((dims.substitute(d, found), n) for d, n in self.constants.items())
@@ -330,7 +330,7 @@ class Sizes:
         It is a fact of its own, since those that it follows from are told in terms of symbols that are not solved.
         """
         for dim, number in list(self.constants.items()):
-            if any(dim is dims.of_symbol(s) for s in dim.symbols - self.solved.keys()):  # type: ignore[union-attr]
+            if any(dim is dims.of_atom(s) for s in dim.symbols - self.solved.keys()):  # type: ignore[union-attr]
                 self.facts.append(Fact(EQUAL, dim - number, self.where()))
                 return self._solve(dim - number)
 
@@ -341,7 +341,7 @@ class Sizes:
         (symbol,) = dim.symbols
         if dims.coefficient(dim, symbol) != 1:
             return
-        bound = -(dim - dims.of_symbol(symbol))
+        bound = -(dim - dims.of_atom(symbol))
         before = self.lows.get(symbol)
         low = dims.as_symbol(before).lo if before is not None else symbol.lo
         if isinstance(bound, int) and bound > low:
@@ -372,6 +372,6 @@ def _halves(dim: Dim) -> tuple[Dim, Dim]:
     left: Dim = 0
     right: Dim = 0
     for monomial, coefficient in dim.terms:
-        term = dims.product(map(dims._atom_dim, monomial)) * abs(coefficient)
+        term = dims.product(map(dims.of_atom, monomial)) * abs(coefficient)
         left, right = (left + term, right) if coefficient > 0 else (left, right + term)
     return left, right

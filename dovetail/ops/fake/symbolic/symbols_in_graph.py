@@ -49,5 +49,5 @@ def unknown_sizes(graph: torch.fx.Graph) -> list[SizeNode]:
             for symbol in sorted(dims.symbols(dim_of(size))):
                 if symbol not in told and symbol not in found:
                     sizes = (size if isinstance(size, SizeNode) else size.node).sizes
-                    found[symbol] = SizeNode(sizes, dims.of_symbol(symbol))
+                    found[symbol] = SizeNode(sizes, dims.of_atom(symbol))
     return list(found.values())

@@ -63,8 +63,8 @@ def _with_sizes(val: Any, found: Any) -> Any:
     if not isinstance(val, torch.Tensor):
         return found
     pairs = [(dim_of(mine), dim_of(size)) for mine, size in zip(val.shape, found.shape, strict=True)]
-    again = {symbol: size for mine, size in pairs for symbol in dims.symbols(mine) if dims.of_symbol(symbol) is mine}
-    if all(dims.of_symbol(symbol) is size for symbol, size in again.items()):
+    again = {symbol: size for mine, size in pairs for symbol in dims.symbols(mine) if dims.of_atom(symbol) is mine}
+    if all(dims.of_atom(symbol) is size for symbol, size in again.items()):
         return val
     strides = tuple(symint(_active[0], dims.substitute(dim_of(stride), again)) for stride in val.stride())
     return type(val)(tuple(found.shape), strides, val.dtype, val.device)
