@@ -17,6 +17,7 @@ from dovetail.capture.higher_order import (
     autograd_function,
     branches,
     checkpoint,
+    flex_attention,
     func_transforms,
     functional_call,
     loops,
@@ -46,7 +47,7 @@ from dovetail.ops.fake import FakeMode
 #: Imported to fill the tables.
 TABLES = (
     build, call, coroutines, flow, stack, autograd_function, checkpoint, branches, loops, func_transforms,
-    functional_call, _known, from_outside,
+    flex_attention, functional_call, _known, from_outside,
 )  # fmt: skip
 
 

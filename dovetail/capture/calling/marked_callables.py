@@ -74,9 +74,13 @@ def _instead(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any)
     return s.wrap(detail if real is MISSING else ask(s, asked.instead, real), None).call(s, args, kwargs)
 
 
+def _of_pytorch(s: Session) -> bool:
+    """Is the caller PyTorch's own code? What it asks for is advice to PyTorch's compiler."""
+    return bool(s.frames[-1].scope.table.get("__name__", "").partition(".")[0] == "torch")
+
+
 def _break(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
-    """A break that PyTorch's own code asks for (its optimizers do) is advice to PyTorch's compiler."""
-    if s.frames[-1].scope.table.get("__name__", "").partition(".")[0] == "torch":
+    if _of_pytorch(s):  # as its optimizers do
         return NONE
     words = _message(args, kwargs)
     return s.unsupported("explicit-break", f"the code calls graph_break({words!r})" if words else "the code calls "
@@ -97,6 +101,8 @@ def _skip(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) ->
 
 
 def _outside(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
+    if _of_pytorch(s) and _name(function) == "mark_static":  # as its flex_attention does for numbers of heads
+        return NONE
     return s.unsupported("compiler-switch", f"{_name(function)} changes how code is compiled")
 
 

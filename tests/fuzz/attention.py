@@ -1,0 +1,177 @@
+"""Random calls of `flex_attention`, compiled and in eager, with their gradients.
+
+    python -m tests.fuzz.attention [--count 200] [--first 0]
+
+Sizes, layouts, types, functions of scores, masks and where the mask is made are drawn. PyTorch's own function refuses
+gradients on CPUs although what is behind it has them: here it is let through.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.nn.attention import flex_attention as flex
+
+import dovetail
+
+Modifier = Callable[..., torch.Tensor]
+#: Error allowed beyond twice eager's, both measured against float64, relative to the largest number of a result.
+SLACK = {torch.float64: 1e-9, torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
+
+
+class Case:
+    """Everything that a seed decides: `tensors` are q, k, v and what the functions close over."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = r = random.Random(seed)
+        torch.manual_seed(seed)
+        self.dtype = r.choice([*[torch.float32] * 3, torch.bfloat16, torch.float16, torch.float64])
+        self.batch, self.shared, self.groups = r.choice([1, 2, 3]), r.choice([1, 2, 3]), r.choice([1, 1, 2, 4])
+        self.heads = self.shared * self.groups
+        self.rows = r.choice([1, 5, 16, 37, 64, 130])
+        self.columns = r.choice([self.rows, self.rows, 1, 24, 70, 129])
+        self.width, self.out_width = r.choice([4, 16, 24]), r.choice([4, 16])
+        self.trained = r.random() < 0.6
+        self.slopes = self._floats(self.heads)
+        self.table = self._floats(self.rows + self.columns)
+        self.bias = self._floats(self.batch, self.heads, self.rows, self.columns)
+        self.documents = torch.randint(0, 3, (self.batch, max(self.rows, self.columns)))
+        self.lengths = torch.randint(0, self.columns + 1, (self.batch,))
+        self.score_mod = r.choice([None, *SCORES])
+        self.mask_mod = r.choice(MASKS)
+        self.second = r.choice([None, None, *MASKS])
+        self.join = r.choice([flex.or_masks, flex.and_masks])
+        self.place = r.choice(["argument", "closure", "inside", "none"])
+        self.scale = r.choice([None, 0.3])
+        self.options = r.choice([None, {"BLOCK_M": 32}])
+        self.aux = r.choice(["", "", "lse", "aux"])
+        self.inputs = [
+            self._strided(self.heads, self.rows, self.width), self._strided(self.shared, self.columns, self.width),
+            self._strided(self.shared, self.columns, self.out_width),
+        ]  # fmt: skip
+
+    def _floats(self, *sizes: int) -> torch.Tensor:
+        return torch.randn(sizes, dtype=torch.float64 if self.dtype == torch.float64 else torch.float32)
+
+    def _strided(self, heads: int, rows: int, width: int) -> torch.Tensor:
+        if self.random.random() < 0.5:
+            return torch.randn(self.batch, heads, rows, width, dtype=self.dtype)
+        return torch.randn(self.batch, rows, heads, width, dtype=self.dtype).transpose(1, 2)
+
+    def widened(self) -> Case:
+        """The same numbers in float64."""
+        self.dtype = torch.float64
+        self.inputs = [t.double() for t in self.inputs]
+        self.slopes, self.table, self.bias = self.slopes.double(), self.table.double(), self.bias.double()
+        return self
+
+    def mask(self) -> Any:
+        shown = self.mask_mod(self)
+        if self.second is not None:
+            shown = self.join(shown, self.second(self))
+        sizes = self.batch, self.heads, self.rows, self.columns
+        return flex.create_block_mask(shown, *sizes, device="cpu", BLOCK_SIZE=32)
+
+    def function(self) -> Callable[..., Any]:
+        score_mod = None if self.score_mod is None else self.score_mod(self)
+        made = self.mask() if self.place == "closure" else None
+        extra: dict[str, Any] = {"return_lse": True} if self.aux == "lse" else {}
+        if self.aux == "aux":
+            extra = {"return_aux": flex.AuxRequest(lse=True)}
+
+        def call(q: Any, k: Any, v: Any, given: Any = None) -> Any:
+            mask = self.mask() if self.place == "inside" else made if given is None else given
+            return flex.flex_attention(
+                q, k, v, score_mod=score_mod, block_mask=mask, scale=self.scale, enable_gqa=self.groups > 1,
+                kernel_options=self.options, **extra,
+            )  # fmt: skip
+
+        return call
+
+    def run(self, compiler: Callable[[Any], Any]) -> list[torch.Tensor]:
+        """Results, then gradients."""
+        function = compiler(self.function())
+        given = [self.mask()] if self.place == "argument" else []
+        leaves = [t.detach().requires_grad_(self.trained) for t in self.inputs]
+        learned = [t.requires_grad_(self.trained) for t in (self.slopes, self.table, self.bias)]
+        found = function(*leaves, *given)
+        results = [found] if isinstance(found, torch.Tensor) else [found[0], *_flat(found[1])]
+        if not self.trained:
+            return results
+        torch.manual_seed(0)
+        loss: Any = 0
+        for each in results:
+            if each.requires_grad:
+                finite = torch.where(each.isfinite(), each, 0)
+                loss = loss + (finite * torch.randn(each.shape, dtype=each.dtype)).sum()
+        gradients = torch.autograd.grad(loss, [*leaves, *learned], allow_unused=True)
+        return [t.detach() for t in results] + [torch.zeros(1) if g is None else g for g in gradients]
+
+
+def _flat(found: Any) -> list[torch.Tensor]:
+    return [found] if isinstance(found, torch.Tensor) else [t for t in found if t is not None]
+
+
+#: Functions of the case that give a score_mod.
+SCORES: list[Callable[[Any], Modifier]] = [
+    lambda c: lambda s, b, h, i, j: s + c.slopes[h] * (j - i),
+    lambda c: lambda s, b, h, i, j: s + c.bias[b, h, i, j],
+    lambda c: lambda s, b, h, i, j: s + c.table[i - j + c.columns - 1],
+    lambda c: lambda s, b, h, i, j: 3 * torch.tanh(s / 3),
+    lambda c: lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")),
+    lambda c: lambda s, b, h, i, j: s * c.slopes[h].exp() + c.bias[b, h, i, j] / (1 + (i - j).abs()),
+    lambda c: lambda s, b, h, i, j: torch.where((i + j) % 2 == 0, s * 0.5, s + c.table[j]),
+]
+#: Functions of the case that give a mask_mod.
+MASKS: list[Callable[[Any], Modifier]] = [
+    lambda c: lambda b, h, i, j: i >= j,
+    lambda c: lambda b, h, i, j: (i >= j) & (i - j < 24),
+    lambda c: lambda b, h, i, j: c.documents[b, i] == c.documents[b, j],
+    lambda c: lambda b, h, i, j: j < c.lengths[b],
+    lambda c: lambda b, h, i, j: (i + j + h) % 3 != 0,
+    lambda c: lambda b, h, i, j: i > j,
+    lambda c: flex.noop_mask,
+]
+
+
+def difference(seed: int) -> str | None:
+    """What is wrong with the seed's case, in words."""
+    case, exact = Case(seed), Case(seed).widened()
+    with warnings.catch_warnings(), mock.patch.object(flex, "_validate_device", lambda *_: None):
+        warnings.simplefilter("ignore")
+        want, truth = case.run(lambda function: function), exact.run(lambda function: function)
+        got = case.run(lambda function: dovetail.compile(function, fullgraph=True))
+    if len(got) != len(want):
+        return f"{len(got)} results, {len(want)} expected"
+    for k, (mine, theirs, right) in enumerate(zip(got, want, truth, strict=True)):
+        if (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape) or not k and mine.stride() != theirs.stride():
+            return f"result {k} is {mine.dtype} {mine.shape} {mine.stride()}, not {theirs.shape} {theirs.stride()}"
+        if not torch.equal(mine.isfinite(), theirs.isfinite()):
+            return f"result {k} is not finite in other places"
+        errors = [torch.where(right.isfinite(), t.double() - right, 0).abs().max().item() for t in (mine, theirs)]
+        scale = max(1.0, torch.where(right.isfinite(), right, 0).abs().max().item())
+        if not errors[0] <= SLACK[case.dtype] * scale + 2 * errors[1]:
+            return f"result {k} is wrong by {errors[0]}, eager's by {errors[1]}"
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    chosen = parser.parse_args()
+    for seed in range(chosen.first, chosen.first + chosen.count):
+        words = difference(seed)
+        if words:
+            print(f"seed {seed}: {words}")
+        dovetail.reset()
+
+
+if __name__ == "__main__":
+    main()
