@@ -8,6 +8,7 @@ from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import dovetail
+from dovetail.ops.calls import attention_blocks
 from tests.capture.higher import BACKENDS, refused
 
 SLOPES = torch.tensor([0.5, 0.25])
@@ -122,6 +123,18 @@ def test_eager_errors():
         compiled(*[t.requires_grad_() for t in inputs()])
 
 
+@pytest.mark.parametrize("heads", [2, 4])
+def test_blocks_that_are_hidden(heads, monkeypatch):
+    monkeypatch.setattr(attention_blocks, "LEAST_ROWS", 16)
+
+    def program(q, k, v):
+        mask = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < 10), None, None, 64, 64, "cpu")
+        return flex_attention(q, k, v, alibi if heads == 2 else None, mask, enable_gqa=True, return_lse=True)
+
+    given = inputs(64, heads)
+    torch.testing.assert_close(dovetail.compile(program, fullgraph=True)(*given), program(*given))
+
+
 def test_what_is_refused():
     seen = []
 
@@ -129,6 +142,11 @@ def test_what_is_refused():
         seen.append(1)
         return score
 
+    def writes(b, h, i, j):
+        return (i - j).add_(5) > 0
+
     q, k, v = inputs()
+    masked = lambda q: flex_attention(q, k, v, block_mask=create_block_mask(writes, None, None, 48, 48, "cpu"))
+    assert refused(masked, q) == "side-effect-in-subgraph"
     assert refused(lambda q: flex_attention(q, k, v, lambda *_: 0.0), q) == "attention-function"
     assert refused(lambda q: flex_attention(q, k, v, notes), q) == "side-effect-in-subgraph"

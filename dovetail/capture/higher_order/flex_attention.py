@@ -33,7 +33,7 @@ def _flex_attention(s: Session, args: Args, kwargs: Kwargs) -> Value:
     query = tensors[0].fake
     working = torch.float64 if query.dtype == torch.float64 else torch.float32
     tracked = torch.is_grad_enabled() and any(t.fake.requires_grad for t in tensors)
-    score = FakeTensor((), (), working, query.device)
+    score: torch.Tensor = FakeTensor((), (), working, query.device)
     score = score.requires_grad_().view_as(score) if tracked else score
     places = [FakeTensor((), (), torch.int64, query.device) for _ in range(4)]
     score_mod = _body(s, "score_mod", given["score_mod"], [score, *places])
@@ -55,12 +55,14 @@ def _body(s: Session, name: str, function: Value, fakes: list) -> Body:
     if len(made.leaves) != 1 or not isinstance(made.leaves[0], torch.Tensor):
         s.unsupported("attention-function", f"the {name} of flex_attention does not give a tensor")
     made.finish(s)
+    if made.region.impure and name == "mask_mod":
+        s.unsupported("side-effect-in-subgraph", "the mask_mod of flex_attention writes to a tensor")
     return made
 
 
 def _node(s: Session, score_mod: Body, mask_mod: Body, given: list) -> Value:
     """The function itself gives the results' metadata; it runs on fakes."""
-    graphs = [s.subgraphs[body.graph.target] for body in (score_mod, mask_mod)]
+    graphs = [s.subgraphs[str(body.graph.target)] for body in (score_mod, mask_mod)]
     lifted = [body.lifted for body in (score_mod, mask_mod)]
     pairs = [pytrees.pair(s, value) for value in given]
     fakes = [*graphs, *(p[1] for p in pairs), *([n.meta["fake"] for n in nodes] for nodes in lifted)]

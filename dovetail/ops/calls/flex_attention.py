@@ -16,6 +16,8 @@ import torch
 import torch.utils._pytree as pytree
 from torch.overrides import TorchFunctionMode
 
+from dovetail.ops.calls.attention_blocks import blocks
+
 Tensors = Sequence[torch.Tensor]
 
 
@@ -39,14 +41,23 @@ def flex_attention(
     score_mod: Any, mask_mod: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float,
     score_lifted: Tensors, mask_lifted: Tensors,
 ) -> list:  # fmt: skip
-    """Results as `torch.ops.higher_order.flex_attention` gives them: logarithms are to base 2."""
-    places = [torch.arange(n, device=query.device) for n in (*query.shape[:3], key.shape[2])]
+    """Results as `torch.ops.higher_order.flex_attention` gives them: logarithms are to base 2.
 
-    def changed(scores: torch.Tensor) -> torch.Tensor:
-        return everywhere(score_mod, score_lifted, 1)(scores, *places)
+    Blocks of rows are computed one after the other, each with the keys that it may see.
+    """
+    sizes = (*query.shape[:3], key.shape[2])
+    places = [torch.arange(n, device=query.device) for n in sizes]
+    parts = []
+    for start, stop, first, last in blocks(mask_mod, sizes):
+        here = [*places[:2], places[2][start:stop], places[3][first:last]]
 
-    shown = everywhere(mask_mod, mask_lifted, 0)(*places)
-    out, logarithm, largest = attention(query, key, value, scale, changed, shown)
+        def changed(scores: torch.Tensor, here: list[torch.Tensor] = here) -> torch.Tensor:
+            return everywhere(score_mod, score_lifted, 1)(scores, *here)
+
+        shown = everywhere(mask_mod, mask_lifted, 0)(*here)
+        seen = key[:, :, first:last], value[:, :, first:last]
+        parts.append(attention(query[:, :, start:stop], *seen, scale, changed, shown))
+    out, logarithm, largest = (each[0] if len(parts) == 1 else torch.cat(each, 2) for each in zip(*parts, strict=True))
     return [laid_out(out, query), logarithm / math.log(2), largest.detach() / math.log(2)]
 
 
@@ -68,7 +79,8 @@ def attention(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
     """The rows, the logarithm of each one's sum and its largest score.
 
-    Scores are as eager has them, in float32 at least. Exponentials are multiplied before they are divided by their sum.
+    Scores are as eager has them, in float32 at least. Exponentials are multiplied before they are divided by their sum,
+    in narrower types only where no gradient comes back: that of a product is of its type, and much of it cancels.
     """
     working = torch.float64 if query.dtype == torch.float64 else torch.float32
     scores = grouped(query.to(working), key.to(working).transpose(-2, -1)) * scale
@@ -80,7 +92,8 @@ def attention(
     total = weights.sum(-1)
     empty = total == 0
     total = torch.where(empty, 1.0, total)
-    rows = grouped(weights.to(query.dtype), value.to(query.dtype)).to(working) / total.unsqueeze(-1)
+    product = working if weights.requires_grad else query.dtype
+    rows = grouped(weights.to(product), value.to(product)).to(working) / total.unsqueeze(-1)
     return rows.to(query.dtype), torch.where(empty, -math.inf, start + total.log()), largest
 
 
