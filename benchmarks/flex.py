@@ -1,0 +1,102 @@
+"""`flex_attention` with ALiBi in a causal window: is it right, how long does it take, and how much memory.
+
+    python -m benchmarks.flex                         # 1x8x2048x64 float32, forward, on the CPU
+    python -m benchmarks.flex --device cuda --peer    # 4x16x4096x64 bfloat16, both passes, beside torch.compile
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from . import measure
+
+SIZES = {"cpu": (1, 8, 2048, 64), "cuda": (4, 16, 4096, 64)}
+DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
+WINDOWS = {"cpu": 256, "cuda": 512}
+
+
+def program(device: str, sizes: tuple[int, ...], window: int) -> Callable[..., torch.Tensor]:
+    slopes = 2.0 ** -torch.linspace(1, 8, sizes[1], device=device)
+
+    def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return (i >= j) & (i - j < window)
+
+    def alibi(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return score + slopes[h] * (j - i)
+
+    mask = create_block_mask(seen, None, None, sizes[2], sizes[2], device=device)
+    return lambda q, k, v: flex_attention(q, k, v, alibi, mask)
+
+
+def passes(fn: Callable[..., torch.Tensor], tensors: list[torch.Tensor], trained: bool) -> Callable[[], Any]:
+    """A forward pass, or both with a gradient of ones."""
+    if not trained:
+        return lambda: fn(*tensors)
+    ones = torch.ones_like(tensors[0])
+    return lambda: torch.autograd.grad(fn(*tensors), tensors, ones)
+
+
+def error(got: Any, wanted: Any) -> float:
+    """The largest, relative to the largest number."""
+    pairs = zip(*((t,) if isinstance(t, torch.Tensor) else t for t in (got, wanted)), strict=True)
+    return max(float((a.double() - b.double()).abs().max() / b.double().abs().max()) for a, b in pairs)
+
+
+def peak(call: Callable[[], Any]) -> str:
+    """MiB of the GPU that the call takes beyond what is held."""
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    held = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return f"{(torch.cuda.max_memory_allocated() - held) / 2**20:.0f} MiB"
+
+
+def report(device: str, fns: dict[str, Callable[..., torch.Tensor]], trained: bool, rounds: int) -> None:
+    torch.manual_seed(0)
+    tensors = [torch.randn(SIZES[device], device=device, dtype=DTYPES[device]) for _ in range(3)]
+    tensors = [t.requires_grad_(trained) for t in tensors]
+    calls = {name: passes(fn, tensors, trained) for name, fn in fns.items()}
+    wanted = calls["eager"]()
+    errors = {name: error(call(), wanted) for name, call in calls.items()}
+    del wanted
+    waited = {name: _waiting(call, device) for name, call in calls.items()}
+    times = dict(zip(calls, measure.interleaved(list(waited.values()), rounds), strict=True))
+    for name, call in calls.items():
+        memory = peak(call) if device == "cuda" else ""
+        what = "both passes" if trained else "forward"
+        print(f"{what:12} {name:14} {median(times[name]) * 1e3:9.3f} ms  differs by {errors[name]:.1e}  {memory}")
+
+
+def _waiting(call: Callable[[], Any], device: str) -> Callable[[], Any]:
+    def waited() -> None:
+        call()
+        torch.cuda.synchronize()
+
+    return waited if device == "cuda" else call
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", choices=list(SIZES), default="cpu")
+    parser.add_argument("--peer", action="store_true", help="beside torch.compile")
+    parser.add_argument("--rounds", type=int, default=15)
+    chosen = parser.parse_args()
+    fn = program(chosen.device, SIZES[chosen.device], WINDOWS[chosen.device])
+    fns = {"eager": fn, "dovetail": importlib.import_module("dovetail").compile(fn, fullgraph=True)}
+    if chosen.peer:
+        fns["torch.compile"] = torch.compile(fn, fullgraph=True)
+    for trained in (False, True) if chosen.device == "cuda" else (False,):
+        report(chosen.device, fns, trained, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
