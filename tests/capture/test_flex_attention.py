@@ -72,6 +72,17 @@ def test_a_mask_is_an_argument():
         torch.testing.assert_close(compiled(*inputs(), mask), program(*inputs(), mask))
 
 
+def test_blocks_of_a_mask_are_exported():
+    """What PyTorch notes for its tracers meanwhile is no effect of the program."""
+
+    def program(x):
+        mask = create_block_mask(causal, None, None, 48, 48, "cpu", BLOCK_SIZE=16)
+        return mask.kv_num_blocks + x, mask.q_indices
+
+    x = torch.ones(3)
+    torch.testing.assert_close(dovetail.export(program, (x,)).module()(x), program(x))
+
+
 def test_sizes_vary():
     compiled = dovetail.compile(functions, fullgraph=True, dynamic=True)
     for rows in 48, 33, 64, 17:

@@ -5,6 +5,7 @@ They are written for plainness: capture runs them once, the compiled program nev
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import operator
@@ -13,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 import torch
+import torch.fx.traceback
 from torch.fx.graph_module import _WrappedCall
 
 from dovetail.capture.tables.known_callables import standin
@@ -374,6 +376,12 @@ def associative_scan(combine: Any, rows: Any, others: Any) -> Any:
         even = [torch.cat([x, y]) for x, y in zip(even, more)]
     found = [torch.stack([x[: count // 2], y], 1).flatten(0, 1) for x, y in zip(even, odd)]
     return [torch.cat([z, x[-1:]]) for x, z in zip(even, found)] if count % 2 else found
+
+
+@standin(torch.fx.traceback.annotate)
+def annotate(annotation_dict: Any) -> Any:
+    """For graphs that PyTorch's tracers make in the block: none is made when a compiled program runs."""
+    return contextlib.nullcontext()
 
 
 # ---------------------------------------------------------------- functools and collections
