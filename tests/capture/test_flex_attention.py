@@ -126,6 +126,18 @@ def test_gradients(monkeypatch):
         assert mine.isfinite().all()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_autocast_narrows_what_is_given(backend):
+    def program(q, k, v):
+        with torch.autocast("cpu", torch.bfloat16):
+            return flex_attention(q, k, v, alibi, return_lse=True)
+
+    out, lse = dovetail.compile(program, fullgraph=True, backend=backend)(*inputs())
+    wanted = program(*inputs())
+    torch.testing.assert_close(out, wanted[0], rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(lse, wanted[1])
+
+
 def test_eager_errors():
     compiled = dovetail.compile(plain)
     with pytest.raises(ValueError, match="same number of heads"):

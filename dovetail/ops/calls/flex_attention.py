@@ -43,8 +43,15 @@ def flex_attention(
 ) -> list:  # fmt: skip
     """Results as `torch.ops.higher_order.flex_attention` gives them: logarithms are to base 2.
 
-    Blocks of rows are computed one after the other, each with the keys that it may see.
+    Blocks of rows are computed one after the other, each with the keys that it may see. Autocast narrows what is given,
+    and nothing inside.
     """
+    device = query.device.type
+    if torch.is_autocast_enabled(device):
+        narrow = torch.get_autocast_dtype(device)
+        query, key, value = (t if t.dtype == torch.float64 else t.to(narrow) for t in (query, key, value))
+        with torch.autocast(device, enabled=False):
+            return flex_attention(score_mod, mask_mod, query, key, value, scale, score_lifted, mask_lifted)
     sizes = (*query.shape[:3], key.shape[2])
     places = [torch.arange(n, device=query.device) for n in sizes]
     parts = []
