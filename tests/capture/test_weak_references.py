@@ -65,6 +65,46 @@ def test_what_is_held_is_alive(function):
     compare(dovetail.compile(function, backend="eager", fullgraph=True)(x), function(x))
 
 
+THERE, ELSEWHERE = Node(2), Node(3)
+BY_OBJECT = weakref.WeakKeyDictionary({THERE: 5})
+SET = weakref.WeakSet([THERE])
+OUTER = weakref.ref(THERE)
+LOOKED_UP = [
+    lambda node, a: [a * BY_OBJECT.get(node, 0), node in SET, a + len(SET), node in BY_OBJECT, Node(a) in SET],
+    lambda node, a: [OUTER == weakref.ref(node), weakref.ref(node) != OUTER, OUTER == 3],
+    lambda node, a: [(m := {weakref.ref(node): a})[weakref.ref(node)], weakref.ref(n := Node(a)) in m, n.v],
+    lambda node, a: [weakref.ref(node) is weakref.ref(node), len({weakref.ref(n := Node(a)), weakref.ref(n)})],
+]
+
+
+@pytest.mark.parametrize("function", LOOKED_UP)
+def test_references_are_equal_where_their_objects_are(function):
+    compiled = dovetail.compile(function, backend="eager", fullgraph=True)
+    for node in (THERE, ELSEWHERE, THERE):
+        compare(compiled(node, x), function(node, x))
+
+
+class Equal:
+    def __eq__(self, other):
+        return True
+
+    __hash__ = object.__hash__
+
+
+UNTOLD = [
+    lambda node, a: (weakref.ref(node) is OUTER, a + 1),
+    lambda node, a: (weakref.ref(a) in SET, a + 1),
+    lambda node, a: (weakref.ref(e := Equal()) in SET, e == a, a + 1),
+]
+
+
+@pytest.mark.parametrize("function", UNTOLD)
+def test_what_equality_of_references_cannot_be_told_breaks_the_graph(function):
+    with pytest.raises(dovetail.GraphBreakError, match="weak-reference"):
+        dovetail.compile(function, backend="eager", fullgraph=True)(THERE, x)
+    compare(dovetail.compile(function, backend="eager")(THERE, x), function(THERE, x))
+
+
 @pytest.mark.parametrize("function", [not_held, made_again, kept_outside])
 def test_what_may_be_gone_breaks_the_graph(function):
     with pytest.raises(dovetail.GraphBreakError, match="weak-reference"):

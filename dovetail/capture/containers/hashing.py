@@ -6,6 +6,7 @@ A key that compares by identity is the object outside, and the entry relies on w
 
 from __future__ import annotations
 
+import weakref
 from types import NoneType
 from typing import Any
 
@@ -14,7 +15,7 @@ from dovetail.capture.outside.distinct_objects import rely_on_identity
 from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Session, Value
-from dovetail.capture.values.callables import FunctionValue, MethodKey, MethodValue
+from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodKey, MethodValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.sets import SetValue
@@ -43,7 +44,7 @@ def hashable(s: Session, value: Value) -> Any:
             return UserKey.of(s, value)
     if isinstance(value, TupleValue):
         return tuple(hashable(s, item) for item in value.all(s))
-    return _identity(s, value)
+    return _reference(s, value) if value.cls is weakref.ref else _identity(s, value)
 
 
 def member(s: Session, value: Value) -> Any:
@@ -65,6 +66,20 @@ def _identity(s: Session, value: Value) -> Any:
     if value.source is not None and is_object(value):
         s.objects.keys[id(value)] = value
     return value.key()
+
+
+def _reference(s: Session, value: Any) -> Any:
+    """Weak references are equal where their objects are. To one from outside it is a real one, and the entry relies on
+    the object."""
+    if isinstance(value, KnownValue):
+        return value.key()
+    target = value.attrs["target"]
+    if target.cls.__eq__ is not object.__eq__:
+        s.unsupported("weak-reference", f"a weak reference to {target.describe()} is looked up by its own equality")
+    if getattr(target, "real", MISSING) is MISSING:
+        return value
+    identified(s, target)
+    return weakref.ref(target.real)
 
 
 def is_object(value: Any) -> bool:

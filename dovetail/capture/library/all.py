@@ -22,6 +22,7 @@ from dovetail.capture.library.python import (
     stdlib,
     string_methods,
     tees,
+    weak_references,
 )
 from dovetail.capture.library.torch import constructors, distributions, optimizers, settings, states, torch_function
 from dovetail.capture.polyfills import library
@@ -56,4 +57,5 @@ __all__ = [
     "string_methods",
     "tees",
     "torch_function",
+    "weak_references",
 ]

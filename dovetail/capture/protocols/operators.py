@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,7 @@ from dovetail.capture.values.containers import (
     TupleValue,
 )
 from dovetail.capture.values.instance_dict import NamespaceValue
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import Answer, ChosenTensor, TensorValue, refuse_choice
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Computed
@@ -283,6 +285,14 @@ def _same_sequences(s: Session, left: Value, right: Value) -> bool | None:
     return True
 
 
+def _same_references(s: Session, left: Value, right: Value) -> bool | None:
+    """One that is made here may be the one that is outside already."""
+    made = [v for v in (left, right) if isinstance(v, ObjectValue)]
+    if left.cls is right.cls is weakref.ref and len(made) == 1:
+        s.unsupported("weak-reference", f"whether {left.describe()} is {right.describe()} cannot be told")
+    return None
+
+
 #: None: another rule decides.
 SAME: tuple[Callable[[Session, Value, Value], bool | None], ...] = (
     _same_constants,
@@ -290,6 +300,7 @@ SAME: tuple[Callable[[Session, Value, Value], bool | None], ...] = (
     _same_numbers,
     _same_objects,
     _same_sequences,
+    _same_references,
 )
 
 

@@ -52,6 +52,7 @@ class Objects:
     keys: dict[int, Value] = field(default_factory=dict)  # what was a key by its identity; see containers/hashing.py
     namespaces: dict[int, Any] = field(default_factory=dict)  # the id of an object's own dictionary → its value
     by_fake: dict[int, TensorValue] = field(default_factory=dict)
+    references: dict[int, Any] = field(default_factory=dict)  # weak ones, by the identity of the value referred to
     arrays: dict[int, ArrayValue] = field(default_factory=dict)  # by the identity of what stands for them
     keep: list = field(default_factory=list)  # alive, so that ids stay theirs
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import threading
 import types
-import weakref
 from typing import Any
 
 from dovetail.capture.calling.cached_functions import ASKED, Changes, call_key
@@ -242,20 +241,8 @@ def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.wrap(made, None)
 
 
-# ---------------------------------------------------------------- identity of the thread, weak references
+# ---------------------------------------------------------------- identity of the thread
 
 known(threading.get_ident)(
     lambda s, args, kwargs: s.wrap(threading.get_ident(), Called(s.bind(threading.get_ident, "get_ident"), "()"))
 )
-
-
-@known(weakref.ref)
-def _weak_reference(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    target = args[0]
-    inside = getattr(target, "real", MISSING) is MISSING
-    plain = type(target) in (ObjectValue, TensorValue) and target.cls.__weakrefoffset__
-    if inside and not plain or len(args) > 1:
-        s.unsupported("weak-reference", f"a weak reference to {target.describe()} is made")
-    made = ObjectValue(weakref.ref)
-    made.attrs["target"] = target
-    return made

@@ -19,7 +19,6 @@ import torch
 
 from dovetail.capture.calling.classes import ALLOCATORS, allocate
 from dovetail.capture.outside.distinct_objects import rely_on_number
-from dovetail.capture.outside.surely_alive import held
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.state.thread_state import VariableSet
@@ -324,18 +323,7 @@ COPIERS: dict[type, Any] = {
 }
 
 
-# ---------------------------------------------------------------- dataclasses, weak references, context variables
-
-
-@known(weakref.ref.__call__)
-def _dereference(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], ObjectValue):
-        target: Value = args[0].attrs["target"]
-        if not held(s, target):
-            s.unsupported("weak-reference", f"whether {target.describe()} is still alive cannot be told")
-        return target
-    reference = args[0].native()
-    return s.wrap(reference(), Called(args[0].source or s.bind(reference), "()"))
+# ---------------------------------------------------------------- dataclasses, context variables
 
 
 @known(contextvars.ContextVar.get)
@@ -394,5 +382,3 @@ known(dataclasses.is_dataclass)(lambda s, args, kwargs: boolean(dataclasses.is_d
 def _fields(s: Session, args: Args, kwargs: Kwargs) -> Value:
     cls = _class_of(args[0])
     return TupleValue([ObjectValue(dataclasses.Field, f) for f in dataclasses.fields(cls)])
-
-
