@@ -29,10 +29,11 @@ from dovetail.interop.backends import (
     register_backend,
     set_default_backend,
 )
+from dovetail.interop.shapes_spec import varying_names
 from dovetail.ir import marks
 from dovetail.ir.marks import original_of
 from dovetail.loading import loaded
-from dovetail.options import checked_mode, checked_options
+from dovetail.options import apart, checked_limit, checked_mode, checked_options
 from dovetail.public.comptime import comptime
 from dovetail.public.control import (
     allow_in_graph,
@@ -65,16 +66,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 @overload
 def compile(
     model: F, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ..., mode: str | None = ...,
-    options: Mapping[str, Any] | None = ..., disable: bool = ...,
+    options: Mapping[str, Any] | None = ..., disable: bool = ..., name: str | None = ...,
+    recompile_limit: int | None = ..., isolate_recompiles: bool = ..., shapes_spec: Any = ...,
 ) -> F: ...  # fmt: skip
 @overload
 def compile(
     model: None = None, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ...,
-    mode: str | None = ..., options: Mapping[str, Any] | None = ..., disable: bool = ...,
+    mode: str | None = ..., options: Mapping[str, Any] | None = ..., disable: bool = ..., name: str | None = ...,
+    recompile_limit: int | None = ..., isolate_recompiles: bool = ..., shapes_spec: Any = ...,
 ) -> Callable[[F], F]: ...  # fmt: skip
 def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None,
-    mode: str | None = None, options: Mapping[str, Any] | None = None, disable: bool = False,
+    mode: str | None = None, options: Mapping[str, Any] | None = None, disable: bool = False, name: str | None = None,
+    recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None,
 ) -> Any:  # fmt: skip
     """Compile a function, method, callable or `nn.Module`; a call or a decorator.
 
@@ -84,13 +88,19 @@ def compile(
     backend: a name from `list_backends()`, one registered for torch.compile, or a callable
         `(gm, example_inputs) -> callable`. None is the default backend.
     mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
-    options: finer choices than a mode, by name.
+    options: finer choices than a mode, by name. A callable backend is given those that are unknown as `options`.
     disable: return the model as it is.
+    name: shown with the function's own in messages and profiles.
+    recompile_limit: entries for calls of one kind, in place of `config.recompile_limit`.
+    isolate_recompiles: whether the entries are this call's own. They always are.
+    shapes_spec: sizes and numbers that vary from the first call on, as `torch.fx.experimental.dynamic_spec` has them.
 
     A compiled module is an instance of the model's class and shares its state. Nothing is compiled before the
     first call. Raises InvalidArgument for arguments that make no sense, with the valid ones listed.
     """
-    request = _request(fullgraph, dynamic, backend, mode, options)
+    request = _request(
+        fullgraph, dynamic, backend, mode, options, False, name, recompile_limit, isolate_recompiles, shapes_spec
+    )
     if model is None:
         return lambda fn: fn if disable else _compile(fn, request)
     return model if disable else _compile(model, request)
@@ -98,14 +108,24 @@ def compile(
 
 def _request(
     fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
-    options: Mapping[str, Any] | None = None, disable: bool = False,
+    options: Mapping[str, Any] | None = None, disable: bool = False, name: str | None = None,
+    recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None,
 ) -> Request:  # fmt: skip
+    _flag("isolate_recompiles", isolate_recompiles)
+    if shapes_spec is not None and dynamic is not None:
+        raise InvalidArgument("give either dynamic or shapes_spec, not both")
+    if name is not None and not isinstance(name, str):
+        raise InvalidArgument(f"name must be a text, not {name!r}")
+    backend = _backend(backend)
+    own, others = (options, {}) if not callable(backend) else apart(options)
     return Request(
         _flag("fullgraph", fullgraph),
         _dynamic(dynamic),
-        _backend(backend),
+        functools.partial(backend, options=others) if others else backend,
         checked_mode(mode, options),
-        checked_options(options),
+        checked_options(own) | checked_limit(recompile_limit, own),
+        name=name,
+        varying=varying_names(shapes_spec),
     )
 
 
@@ -123,16 +143,15 @@ def _compile(model: Any, request: Request) -> Any:
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     if isinstance(model, torch.nn.Module):
-        plain = (request.fullgraph, request.dynamic, request.backend, request.mode, request.user_options)
-        return wrap_module(model, request, (_compile_again, plain))
+        return wrap_module(model, request, (_compile_again, (request.arguments,)))
     if isinstance(model, type) or not callable(model):
         raise InvalidArgument(f"dovetail.compile takes a function, a callable object or an nn.Module, not {model!r}")
     return wrap_function(original_of(model), request)
 
 
-def _compile_again(model: torch.nn.Module, *plain: Any) -> torch.nn.Module:
+def _compile_again(model: torch.nn.Module, arguments: Mapping[str, Any]) -> torch.nn.Module:
     """What a pickled or copied compiled module becomes: the same request for another original."""
-    return _compile(model, Request(*plain))
+    return _compile(model, Request(**arguments))
 
 
 def _flag(name: str, value: Any) -> bool:

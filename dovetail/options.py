@@ -98,3 +98,22 @@ def checked_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     if (options or {}).get("numerics", "default") not in ("default", "eager"):
         raise InvalidArgument("option 'numerics' must be 'default' or 'eager'")
     return dict(options or {})
+
+
+def apart(options: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options that are Dovetail's, and the others, which a user's backend may know."""
+    given = dict(options or {}) if isinstance(options, Mapping | None) else checked_options(options)
+    return {n: v for n, v in given.items() if n in USER_OPTIONS}, {
+        n: v for n, v in given.items() if n not in USER_OPTIONS
+    }
+
+
+def checked_limit(recompile_limit: int | None, options: Mapping[str, Any] | None) -> dict[str, int]:
+    """The argument as an option; raises InvalidArgument where it is no positive number or is among the options."""
+    if recompile_limit is None:
+        return {}
+    if type(recompile_limit) is not int or recompile_limit < 1:
+        raise InvalidArgument(f"recompile_limit must be a positive int or None, not {recompile_limit!r}")
+    if "recompile_limit" in (options or {}):
+        raise InvalidArgument("give recompile_limit as an argument or among the options, not both")
+    return {"recompile_limit": recompile_limit}

@@ -46,6 +46,8 @@ SETTINGS_OF_A_COMPILATION = (
     "trace_numpy", "check_kernels", "cudagraphs",
 )  # fmt: skip
 
+ARGUMENTS = ("fullgraph", "dynamic", "backend", "mode", "user_options", "name", "varying")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -63,6 +65,13 @@ class Request:
     unlike: dict[int, dict[str, Any]] = field(default_factory=dict, compare=False, repr=False)  # by functions' ids:
     # other options, after what has failed with these
     given: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)  # compilations out of a file
+    name: str | None = None  # shown before the function's own
+    varying: frozenset[str] = frozenset()  # the names of numbers and sizes that vary, as the user says
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What makes an equal request for something else."""
+        return {name: getattr(self, name) for name in ARGUMENTS}
 
     @cached_property
     def eager_frame(self) -> EagerFrame:
@@ -91,12 +100,23 @@ class Request:
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip
 
-    def where(self, fn: Any) -> str:
+    def under(self, backend: Any) -> Request:
+        """The same with another backend, which shares nothing that was compiled; itself, where that is its own."""
+        if BACKENDS.resolve(self.backend) is backend:
+            return self
+        return replace(self, backend=backend, rests={}, unlike={}, given={})
+
+    def described(self, fn: Any) -> tuple[str, str]:
+        """The function's name, after that of the request, and the place of its definition."""
         name, place = describe(fn)
+        return f"{self.name}: {name}" if self.name else name, place
+
+    def where(self, fn: Any) -> str:
+        name, place = self.described(fn)
         return f"{name} ({place})" if place else name
 
     def title(self, fn: Any) -> str:
-        return titled("dovetail:", *describe(fn))
+        return titled("dovetail:", *self.described(fn))
 
     def outside_reason(self, args: tuple, kwargs: Mapping[str, Any]) -> str | None:
         if any(isinstance(v, torch.fx.Proxy) for v in (*args, *kwargs.values())):
@@ -129,7 +149,7 @@ class Request:
     ) -> Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
         options = replace(self.options(), **self.unlike.get(id(fn), {}))
-        record = RECORDS.start(*describe(fn), index, reasons)
+        record = RECORDS.start(*self.described(fn), index, reasons)
         record.dynamic = options.dynamic
         kept = [records for records in (self.records, profiled(options.backend)) if records is not None]
         for records in kept:
@@ -140,6 +160,7 @@ class Request:
         events.tell("begin")
         try:
             made = imported("dovetail.compilation", events)
+            varying = replace(varying, names=varying.names | self.varying) if self.varying else varying
             return made.entry_of(self, fn, args, kwargs, options, events, varying, recurs)
         finally:
             events.tell("finish")

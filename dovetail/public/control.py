@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 import torch
 
 from dovetail.diagnostics.breaks import BREAKS
+from dovetail.diagnostics.noted import note
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import InvalidArgument
+from dovetail.interop.backends import BACKENDS
 from dovetail.ir import marks, stores
 from dovetail.ir.marks import ErrorOnGraphBreak, Mark, original_of
 from dovetail.runtime.dispatch.compiled_module import CompiledModule, disabled_module
-from dovetail.runtime.dispatch.dispatcher import REGISTRY
-from dovetail.runtime.dispatch.stance import RUN_ONLY, STANCES
+from dovetail.runtime.dispatch.registry import REGISTRY
+from dovetail.runtime.dispatch.stance import FORCE_EAGER, RUN_ONLY, STANCES, Stance
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,7 +48,7 @@ class _Disabling:
         return _disabled(fn, self.recursive, self.reason)
 
     def __enter__(self) -> None:
-        REGISTRY.enter("force_eager")
+        REGISTRY.enter(FORCE_EAGER)
 
     def __exit__(self, *error: Any) -> None:
         REGISTRY.leave()
@@ -241,6 +243,10 @@ class set_stance:
 
     "default"; "force_eager": run originals; "eager_on_recompile": use what is compiled, run eagerly what does not
     fit; "fail_on_recompile": raise RuntimeError instead. A function's first compilation is no recompilation.
+    "eager_then_compile": the first call of a function runs the original, the next one compiles, for sizes and numbers
+    that vary where the two differ; "aot_eager_then_compile": the first one is compiled by the backend "aot_eager".
+    force_backend: with "default", gets the graphs in place of each function's own backend.
+    skip_guard_eval_unsafe: changes nothing, since guards are always checked.
     Used as `set_stance(...)`, `with set_stance(...):` and `@set_stance(...)`.
     """
 
@@ -249,12 +255,15 @@ class set_stance:
     ) -> None:
         if stance not in STANCES:
             raise InvalidArgument(f"unknown stance {stance!r}; the stances are {', '.join(map(repr, STANCES))}")
+        if force_backend is not None and stance != "default":
+            raise InvalidArgument(f"force_backend goes with the stance 'default', not with {stance!r}")
+        if not isinstance(skip_guard_eval_unsafe, bool):
+            raise InvalidArgument(f"skip_guard_eval_unsafe must be True or False, not {skip_guard_eval_unsafe!r}")
         if skip_guard_eval_unsafe:
-            raise InvalidArgument("guards are always checked: skip_guard_eval_unsafe must be False")
-        if force_backend is not None:
-            raise InvalidArgument("force_backend must be None; use dovetail.set_default_backend, or backend=")
-        self.stance, self.before = stance, REGISTRY.base
-        REGISTRY.set_stance(stance)
+            note("skip_guard_eval_unsafe", "dovetail checks guards in every call: skip_guard_eval_unsafe skips none")
+        backend = None if force_backend is None else BACKENDS.resolve(force_backend)
+        self.stance, self.before = Stance(stance, backend), REGISTRY.base
+        REGISTRY.set_stance(self.stance)
 
     def __enter__(self) -> None:
         REGISTRY.set_stance(self.before)  # the block is this thread's only

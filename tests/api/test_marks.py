@@ -428,12 +428,6 @@ def test_a_stance_in_a_block_is_that_threads_only() -> None:
     assert len(graphs.ops) == 2, "the default stance is back"
 
 
-def test_stances_have_no_other_arguments() -> None:
-    for wrong in ({"skip_guard_eval_unsafe": True}, {"force_backend": "eager"}):
-        with pytest.raises(dovetail.InvalidArgument):
-            dovetail.set_stance("default", **wrong)
-
-
 def test_a_stance_set_inside() -> None:
     def fn(x):
         x = x + 1

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "compilation": ANYTHING,
     "loading": set(),
     "callees": {"ir", "loading"},
-    "public": {"diagnostics", "errors", "ir", "runtime"},
+    "public": {"diagnostics", "errors", "interop", "ir", "runtime"},
     "pipeline": ANYTHING,
     # Between a compilation, which asks for what is kept, and what it is made of.
     "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "loading", "runtime", "targets"},

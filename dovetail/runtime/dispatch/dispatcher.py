@@ -35,9 +35,12 @@ from dovetail.runtime.dispatch.failure_policy import (
     on_failure,
     warn_user,
 )
+from dovetail.runtime.dispatch.first_call import changed as changed_since
+from dovetail.runtime.dispatch.first_call import numbers_and_sizes
 from dovetail.runtime.dispatch.reentrancy import COMPILING, compiling, interrupting, outside
+from dovetail.runtime.dispatch.registry import REGISTRY
 from dovetail.runtime.dispatch.restore_modes import frame_hook_off, mode_state, restore, without_saved_tensor_hooks
-from dovetail.runtime.dispatch.stance import RUN_ONLY, Stances
+from dovetail.runtime.dispatch.stance import FORBIDDING, FORCE_EAGER, PUT_OFF, RUN_ONLY, Stance
 
 
 class Entry(Protocol):
@@ -90,6 +93,9 @@ class Compiler(Protocol):
     def options(self) -> Any:
         """The Options of a compilation now."""
 
+    def under(self, backend: Any) -> Compiler:
+        """One that gives graphs to another backend; itself, where that is its own."""
+
     def where(self, fn: Any) -> str: ...
 
     def title(self, fn: Any) -> str:
@@ -110,8 +116,8 @@ class Dispatcher:
     `first` is the entry to try first; while the stance forbids compiled code it is one that never fits.
     """
 
-    __slots__ = ("__weakref__", "compiler", "eager", "entries", "failed", "first", "fn", "full", "refused", "title",
-                 "told", "unstable", "varying", "watched")  # fmt: skip
+    __slots__ = ("__weakref__", "before", "compiler", "eager", "entries", "failed", "first", "fn", "full", "others",
+                 "refused", "title", "told", "unstable", "varying", "watched")  # fmt: skip
 
     def __init__(self, fn: Callable[..., Any], compiler: Compiler) -> None:
         self.fn, self.compiler = fn, compiler
@@ -125,6 +131,8 @@ class Dispatcher:
         self.eager = False  # what cannot be captured is not tried again
         self.varying: frozenset[str] = frozenset()  # the names of numbers and sizes that were seen to change
         self.unstable: frozenset[str] = frozenset()  # facts that no further entry shall rely on
+        self.before: Mapping[str, int | float] | None = None  # numbers and sizes of a call that was not compiled
+        self.others: dict[Any, Dispatcher] = {}  # of the same callable, under backends that stances have
         self.full: frozenset[Hashable] = frozenset()  # outlines of calls of kinds that have reached recompile_limit
         REGISTRY.dispatchers.add(self)
 
@@ -136,7 +144,7 @@ class Dispatcher:
         if len(entries) < len(self.entries):
             self.full = frozenset()
         self.entries = entries
-        usable = entries and not REGISTRY.stances.maybe_eager
+        usable = entries and not REGISTRY.stances.looked_at
         self.first = entries[0].call if usable else _no_entry
 
     def promote(self, entry: Entry) -> None:
@@ -152,7 +160,7 @@ class Dispatcher:
         with COMPILING:
             self.failed, self.eager = 0, False
             self.told = self.varying = self.unstable = frozenset()
-            self.full = frozenset()
+            self.full, self.before, self.others = frozenset(), None, {}
             self.publish(())
 
     # ------------------------------------------------------------ calls
@@ -187,14 +195,41 @@ class Dispatcher:
     def _miss(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         if self._stays_eager(args, kwargs):
             return self.fn(*args, **kwargs)
+        stance = REGISTRY.stances.now()
+        if stance.backend is not None and (other := self.under(stance.backend)) is not self:
+            return other.miss(args, kwargs)
         entries = self.entries  # another thread may replace them meanwhile
         result = self.existing(entries, args, kwargs)
         if result is not MISS:
             return result
+        if not entries and stance.name in PUT_OFF and not hasattr(self.fn, "_dovetail_continuation"):
+            return self._put_off(stance, args, kwargs)
         return self.compile_and_call(entries, args, kwargs)
 
+    def under(self, backend: Any) -> Dispatcher:
+        """The dispatcher of the same callable whose graphs are given to `backend`."""
+        key = backend if isinstance(backend, str) else id(backend)
+        if key not in self.others:
+            compiler = self.compiler.under(backend)
+            if compiler is self.compiler:
+                return self
+            self.others.setdefault(key, Dispatcher(self.fn, compiler))
+        return self.others[key]
+
+    def _put_off(self, stance: Stance, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """A call under a stance whose first one is not compiled as the others are."""
+        backend = PUT_OFF[stance.name]
+        instead = self if backend is None else self.under(backend)
+        given = numbers_and_sizes(self.fn, args, kwargs)
+        if self.before is None and (backend is None or instead is not self):
+            self.before = given
+            return self.fn(*args, **kwargs) if backend is None else instead.compile_and_call((), args, kwargs)
+        self.others.pop(backend, None)
+        self.varying |= changed_since(self.before or {}, given)
+        return self.compile_and_call((), args, kwargs)
+
     def _stays_eager(self, args: tuple, kwargs: dict[str, Any]) -> bool:
-        if REGISTRY.stances.now() == "force_eager":
+        if REGISTRY.stances.now() == FORCE_EAGER:
             return True
         why = self.compiler.outside_reason(args, kwargs)
         if why is not None and not self.compiler.quiet:
@@ -258,7 +293,8 @@ class Dispatcher:
         alike = of_this_kind(found)
         if len(alike) >= limit // 2:
             self.unstable |= changed_often(alike)
-        varying = Varying(self.varying, seen=tuple(entry.sizes for entry in self.entries), unstable=self.unstable)
+        seen = (*((self.before,) if self.before else ()), *(entry.sizes for entry in self.entries))
+        varying = Varying(self.varying, seen=seen, unstable=self.unstable)
         before = mode_state()
         try:
             reasons = [self._texts(failed) for failed in found]
@@ -319,8 +355,8 @@ class Dispatcher:
 
     def _may_compile(self, args: tuple, kwargs: dict[str, Any]) -> bool:
         stance = REGISTRY.stances.now()
-        if stance == RUN_ONLY or (self.entries and stance != "default"):
-            REGISTRY.check_recompile(stance, self, args, kwargs)
+        if stance == RUN_ONLY or (self.entries and stance.name in FORBIDDING):
+            self._check_recompile(stance, args, kwargs)
             return False
         if self.eager or self.failed >= MOST_FAILURES:
             return False
@@ -331,6 +367,14 @@ class Dispatcher:
             raise GraphBreakError("recompile-limit", self._limit_reached(limit, args, kwargs))
         self._tell("recompile_limit", lambda: f"dovetail {self._limit_reached(limit, args, kwargs)}")
         return False
+
+    def _check_recompile(self, stance: Stance, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Raise if the stance forbids the recompilation that this call would need."""
+        if stance.name == "fail_on_recompile":
+            why = "; ".join(failed[0] for failed in self.reasons(args, kwargs))
+            raise RuntimeError(
+                f"{self.compiler.where(self.fn)} would be recompiled, which the stance forbids: {why}"
+            )
 
     def _limit_reached(self, limit: int, args: tuple, kwargs: dict[str, Any]) -> str:
         last = next((failed[0] for failed in self.reasons(args, kwargs)), "none")
@@ -420,53 +464,6 @@ def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 Dispatcher._miss._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch.compile calls it as it is
-
-
-class Registry:
-    """All live dispatchers, and the stances that apply to them."""
-
-    def __init__(self) -> None:
-        self.dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
-        self.stances = Stances()
-
-    @property
-    def base(self) -> str:
-        """The stance of threads that are in no block with another."""
-        return self.stances.base
-
-    def set_stance(self, stance: str) -> None:
-        self._change(lambda: setattr(self.stances, "base", stance))
-
-    def enter(self, stance: str) -> None:
-        """The stance of the running thread until `leave`."""
-        self._change(lambda: self.stances.enter(stance))
-
-    def leave(self) -> None:
-        self._change(self.stances.leave)
-
-    def _change(self, change: Callable[[], None]) -> None:
-        """Where compiled code may no longer be run without a look at the thread, or may again, say so everywhere."""
-        before = self.stances.maybe_eager
-        change()
-        if self.stances.maybe_eager != before:
-            with COMPILING:
-                for dispatcher in list(self.dispatchers):
-                    dispatcher.publish(dispatcher.entries)
-
-    def check_recompile(self, stance: str, dispatcher: Dispatcher, args: tuple, kwargs: dict[str, Any]) -> None:
-        """Raise if the stance forbids the recompilation that this call would need."""
-        if stance == "fail_on_recompile":
-            why = "; ".join(failed[0] for failed in dispatcher.reasons(args, kwargs))
-            raise RuntimeError(
-                f"{dispatcher.compiler.where(dispatcher.fn)} would be recompiled, which the stance forbids: {why}"
-            )
-
-    def reset(self) -> None:
-        for dispatcher in list(self.dispatchers):
-            dispatcher.reset()
-
-
-REGISTRY = Registry()
 
 
 def wrap_function(fn: Callable[..., Any], compiler: Compiler) -> Callable[..., Any]:
