@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import torch
 
 from dovetail.diagnostics.breaks import BREAKS
-from dovetail.diagnostics.noted import note
 from dovetail.diagnostics.times import RECORDS
 from dovetail.errors import InvalidArgument
 from dovetail.interop.backends import BACKENDS
 from dovetail.ir import marks, stores
 from dovetail.ir.marks import ErrorOnGraphBreak, Mark, original_of
+from dovetail.ir.noted import note
 from dovetail.runtime.dispatch.compiled_module import CompiledModule, disabled_module
 from dovetail.runtime.dispatch.registry import REGISTRY
 from dovetail.runtime.dispatch.stance import FORCE_EAGER, RUN_ONLY, STANCES, Stance
