@@ -24,7 +24,15 @@ from dovetail.capture.library.python import (
     tees,
     weak_references,
 )
-from dovetail.capture.library.torch import constructors, distributions, optimizers, settings, states, torch_function
+from dovetail.capture.library.torch import (
+    constructors,
+    devices,
+    distributions,
+    optimizers,
+    settings,
+    states,
+    torch_function,
+)
 from dovetail.capture.polyfills import library
 
 __all__ = [
@@ -32,6 +40,7 @@ __all__ = [
     "builtins",
     "class_creation",
     "constructors",
+    "devices",
     "distributions",
     "exceptions",
     "functional",

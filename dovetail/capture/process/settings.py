@@ -56,6 +56,17 @@ class Turned:
     now: Any
 
 
+def state(s: Session, name: str) -> Any:
+    """What the setting is now, for the program; the entry relies on it unless the graph has changed it."""
+    try:
+        found = READERS[name]()
+    except (AssertionError, RuntimeError) as error:  # there is no such device, or the program has set it in two ways
+        return s.throw_native(error)
+    if name not in s.modes.changed:
+        s.guard(None, GuardKind.STATE, (name, found))
+    return found
+
+
 def value(s: Session, switch: Switch) -> Any:
     """What the setting is now; the entry relies on what it was before the graph."""
     found = s.modes.switched.get(switch.key)
@@ -71,6 +82,8 @@ def turn(s: Session, switch: Switch, wanted: Any) -> None:
     before = value(s, switch)
     if wanted == before:
         return
+    for name in switch.also:
+        state(s, name)
     if not switch.silent:
         try:
             switch.write(wanted)

@@ -19,6 +19,7 @@ from dovetail.capture.outside.definitions import computes_class, rely_on_no_shad
 from dovetail.capture.polyfills.protocols import fetch, keep
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.process.trusted_code import trusted_class
+from dovetail.capture.tables.known_callables import FOLDED_METHOD_TYPES
 from dovetail.capture.values.base import MISSING, NONE, Const, NotNative, Raised, Session, Value, boolean
 from dovetail.capture.values.callables import (
     ClassValue,
@@ -135,6 +136,8 @@ def _get_data(s: Session, value: Value, static: Any, name: str) -> Value:
     if isinstance(static, property):
         if static.fget is None:
             return s.throw(AttributeError, f"property {name!r} has no getter")
+        if value.cls in FOLDED_METHOD_TYPES and not isinstance(static.fget, FUNCTION):
+            return s.from_native(static.__get__(value.native()))
         return s.call(s.wrap(static.fget, None), value)
     if isinstance(static, types.MemberDescriptorType):
         return _get_slot(s, value, static, name)

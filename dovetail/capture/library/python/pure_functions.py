@@ -49,6 +49,7 @@ FOLDED.update(
         torch.cuda.is_available, torch.cuda.device_count, torch._C._get_privateuse1_backend_name, torch._C._infer_size,
         torch.broadcast_shapes, torch.accelerator.current_accelerator, torch.accelerator.is_available,
         torch.is_vulkan_available, torch.backends.mps.is_available, torch.backends.cudnn.is_available,
+        torch.backends.cudnn.version,
         torch._C._len_torch_dispatch_stack, datetime.timedelta, datetime.date, datetime.datetime, datetime.time,
         datetime.timezone, decimal.Decimal, json.dumps, json.loads, re.match, re.search, re.fullmatch, re.findall,
         re.split, os.fspath, struct.calcsize, struct.pack, struct.unpack, struct.unpack_from, typing.TypeVar,

@@ -15,6 +15,7 @@ from dovetail.ir.settings import (
     ATTENTION,
     DETERMINISTIC,
     HOOKS_DISABLED,
+    ONE_PRECISION,
     SETTERS,
     set_deterministic,
     set_hooks_disabled,
@@ -32,7 +33,7 @@ def _writer(switch: Switch) -> Handler:
 
 
 for _write, _key in SETTERS.items():
-    KNOWN[_write] = _writer(Switch(_key, _write))
+    KNOWN[_write] = _writer(Switch(_key, _write, also=tuple(sorted(ONE_PRECISION)) if _key in ONE_PRECISION else ()))
 
 _DETERMINISTIC = Switch(
     DETERMINISTIC, set_deterministic, also=("deterministic", "is_deterministic_algorithms_warn_only_enabled")

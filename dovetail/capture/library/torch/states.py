@@ -16,7 +16,7 @@ from dovetail.capture.library.torch.constructors import element_type
 from dovetail.capture.numbers import unbacked_sizes
 from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.numbers.unbacked_sizes import Claim, UnbackedSize
-from dovetail.capture.process.settings import READERS
+from dovetail.capture.process.settings import state
 from dovetail.capture.state.thread_state import enter_autocast, exit_autocast, grad_mode, set_grad_mode
 from dovetail.capture.tables.known_callables import INLINE, KNOWN, Handler, known
 from dovetail.capture.tensors.assertions import FailedCheck, check_all, checked
@@ -25,7 +25,6 @@ from dovetail.capture.values.containers import DictValue, ListValue, SequenceVal
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import GPU
-from dovetail.ir.guard import GuardKind
 from dovetail.ir.settings import ASKED, AUTOCAST_DEVICES, SETTINGS
 
 
@@ -59,21 +58,16 @@ KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], Ten
 
 
 def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Handler:
-    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        value = READERS[name]()
-        if name not in s.modes.changed:
-            s.guard(None, GuardKind.STATE, (name, value))
-        return s.from_native(pick(value))
-
-    return handler
+    return lambda s, args, kwargs: s.from_native(pick(state(s, name)))
 
 
 KNOWN[torch.is_grad_enabled] = lambda s, args, kwargs: grad_mode(s)
 KNOWN[torch.is_inference_mode_enabled] = _state("inference_mode")
 KNOWN[torch.get_default_dtype] = _state("default_dtype")
-KNOWN[torch.are_deterministic_algorithms_enabled] = _state("deterministic")
+known(torch.are_deterministic_algorithms_enabled, torch._C._get_deterministic_algorithms)(_state("deterministic"))
 KNOWN[torch.is_autocast_cpu_enabled] = _state("autocast_cpu", operator.itemgetter(0))
 KNOWN.update((function, _state(name)) for name, function in SETTINGS.items() if function in ASKED)
+KNOWN[torch._C._get_deterministic_algorithms_warn_only] = _state("is_deterministic_algorithms_warn_only_enabled")
 
 
 @known(torch.is_autocast_enabled)
