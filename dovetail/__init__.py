@@ -14,6 +14,10 @@ with _paused_collection():  # what is imported stays
     _supported.check(_torch.__version__)  # before the rest, which would fail in a way that tells nobody why
     from dovetail import api as _api
     from dovetail.api import *  # noqa: F403
+    from dovetail.config import switched_on as _switched_on
+
+if _switched_on("INSTALL"):
+    _api.install()
 
 if typing.TYPE_CHECKING:
     from dovetail.exporting.program import ExportedProgram

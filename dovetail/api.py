@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping
@@ -168,6 +169,28 @@ def _backend(backend: Any) -> Any:
     return None if backend is None else BACKENDS.resolve(backend)
 
 
+# ---------------------------------------------------------------- in the place of torch.compile
+
+
+def install() -> Any:
+    """Let `torch.compile`, `nn.Module.compile` and what is in `torch.compiler` mean Dovetail; a call or a `with` block.
+
+    They take PyTorch's own arguments: the backend "inductor" is Dovetail, and what means nothing here is told once.
+    Functions that were compiled or decorated before stay as they are. In the environment: DOVETAIL_INSTALL=1, read by
+    `import dovetail`. After a `with` block that has installed it all is as before.
+    """
+    return _installed().install()
+
+
+def uninstall() -> None:
+    """Let PyTorch's names mean what they meant before `install`. What was compiled meanwhile stays compiled."""
+    _installed().uninstall()
+
+
+def _installed() -> Any:
+    return importlib.import_module("dovetail.interop.installed")
+
+
 # ---------------------------------------------------------------- seeing what happened
 
 
@@ -277,8 +300,8 @@ __all__ = [
     "BackendError", "CompileProfiler", "DovetailError", "GraphBreakError", "InternalError", "InvalidArgument",
     "Unsupported", "allow_in_graph", "assume_constant_result", "compile", "compile_times", "comptime", "config",
     "cudagraph_mark_step_begin", "disable", "disallow_in_graph", "error_on_graph_break", "explain", "export",
-    "get_default_backend", "graph_break", "is_compiling", "list_backends", "load", "load_cache_artifacts",
+    "get_default_backend", "graph_break", "install", "is_compiling", "list_backends", "load", "load_cache_artifacts",
     "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic", "nested_compile_region",
     "register_backend", "reset", "run", "save", "save_cache_artifacts", "set_default_backend", "set_logs", "set_stance",
-    "skip_frame", "substitute_in_graph", "wrap_numpy",
+    "skip_frame", "substitute_in_graph", "uninstall", "wrap_numpy",
 ]  # fmt: skip

@@ -28,6 +28,7 @@ OTHERS: dict[str, str] = {
     "LOGS": "Which logs to show; `help` lists them.",
     "LOGS_OUT": "The file that logs are written to.",
     "TRACE": "The folder that everything that is compiled is recorded in; `dovetail report` makes a page of it.",
+    "INSTALL": "1: `import dovetail` puts Dovetail under the names of torch.compile and torch.compiler.",
     "CACHE_DIR": "Where compiled kernels are kept; empty: nowhere.",
 }
 
@@ -159,6 +160,12 @@ INSTEAD: dict[str, str] = {
     "triton": "CUDA graphs are turned off with cudagraphs",
     "trace": "compile_debug writes the texts of all stages",
 }
+
+
+def switched_on(name: str) -> bool:
+    """Is a variable that is no setting set to 1?"""
+    switch = Setting(name.lower(), False, (bool,), OTHERS[name])
+    return bool(tolerated(partial(switch.parsed, os.environ.get(PREFIX + name, "")), False))
 
 
 def listed(names: Any) -> str:

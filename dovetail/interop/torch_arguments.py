@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dovetail.ir.noted import note
 from dovetail.errors import InvalidArgument
 from dovetail.interop.backends import BACKENDS
+from dovetail.ir.noted import note
 from dovetail.options import MODES, USER_OPTIONS
 
 #: Backends of PyTorch's that stand for its own compiler, and so for Dovetail.

@@ -13,7 +13,7 @@ ANYTHING = None
 
 # part of the package: the parts that it may import, itself aside; None stands for all
 MAY_IMPORT: dict[str, set[str] | None] = {
-    "": {"api", "errors", "exporting", "ir", "public", "supported"},
+    "": {"api", "config", "errors", "exporting", "ir", "public", "supported"},
     "supported": {"bytecode"},
     "api": ANYTHING,
     "commands": ANYTHING,

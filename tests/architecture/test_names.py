@@ -14,7 +14,7 @@ PUBLIC = {
     "BackendError", "CompileProfiler", "DovetailError", "ExportedProgram", "GraphBreakError", "InternalError",
     "InvalidArgument", "Unsupported", "allow_in_graph", "assume_constant_result", "compile", "compile_times",
     "comptime", "config", "cudagraph_mark_step_begin", "disable", "disallow_in_graph", "error_on_graph_break",
-    "explain", "export",
+    "explain", "export", "install", "uninstall",
     "get_default_backend", "graph_break", "is_compiling", "list_backends", "load",
     "load_cache_artifacts", "nested_compile_region",
     "register_backend", "reset", "run", "save", "save_cache_artifacts", "set_default_backend", "set_logs",
