@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import enum
 import keyword
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch.fx.graph import _custom_builtins, _PyTreeCodeGen, _PyTreeInfo
@@ -38,7 +40,12 @@ class ExportedCode(_PyTreeCodeGen):
         if self.named:  # what the code calls must not be called as an argument is
             for name in {*self.pytree_info.orig_args} - {node.name for node in nodes}:
                 namespace.create_name(name, object())
-        return super()._gen_python_code(nodes, root_module, namespace, **settings)
+        classes: dict[str, type] = {}
+        self._written = partial(_written, namespace, classes)
+        code = super()._gen_python_code(nodes, root_module, namespace, **settings)
+        del self._written  # a graph is copied and kept with this
+        code.globals.update(classes)
+        return code
 
     def gen_fn_def(self, free_vars: list[str], *rest: Any, **settings: Any) -> str:
         if self.named:
@@ -50,14 +57,30 @@ class ExportedCode(_PyTreeCodeGen):
         self, output_args: Any, *, descs: Sequence[str] | None = None, repr_fn: Callable[[Any], str] | None = None
     ) -> str:
         results = len(output_args) - len(self.exchanged)
+        written = [Written((repr_fn or self._written)(value)) for value in output_args]
         lines = [
-            f"setattr(self{''.join(f'._modules[{part!r}]' for part in path)}, {last!r}, {(repr_fn or repr)(value)})"
-            for names, value in zip(self.exchanged, output_args[results:], strict=True)
+            f"setattr(self{''.join(f'._modules[{part!r}]' for part in path)}, {last!r}, {value})"
+            for names, value in zip(self.exchanged, written[results:], strict=True)
             for *path, last in (name.split(".") for name in names)
         ]
-        more: dict[str, Any] = {"descs": descs and descs[:results], "repr_fn": repr_fn}  # some versions have neither
-        given = {name: value for name, value in more.items() if value is not None}
-        return "\n".join([*lines, super().generate_output(output_args[:results], **given)])
+        return "\n".join([*lines, super().generate_output(tuple(written[:results]), descs=descs and descs[:results])])
 
     def process_outputs(self, out: Any) -> Any:
         return super().process_outputs(out[: len(out) - len(self.exchanged)])
+
+
+class Written(str):
+    """Code of a result; results are written as repr() gives them."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _written(namespace: Any, classes: dict[str, type], value: Any) -> str:
+    """A result as code, for versions of torch.fx that write any as repr() does; the code gets `classes` as globals."""
+    kind = type(value)
+    if not isinstance(value, enum.Enum) and not hasattr(value, "_fields"):
+        return repr(value)
+    name = namespace.create_name(kind.__name__, kind)
+    classes[name] = kind
+    return f"{name}.{value.name}" if isinstance(value, enum.Enum) else f"{name}{tuple(value)!r}"

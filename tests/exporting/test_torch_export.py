@@ -11,6 +11,7 @@ from torch.export import Dim
 
 import dovetail
 from dovetail.errors import InvalidArgument
+from tests.versions import VERSION
 
 from .checking import assert_same, call
 from .test_programs import MODELS, PROGRAMS
@@ -32,7 +33,8 @@ def test_models_are_converted(name):
     made = dovetail.export(model, args).to_torch()
     assert {*made.state_dict} >= {*model.state_dict()}
     assert_same(call(copy.deepcopy(made).module(), args), call(copy.deepcopy(model), args))
-    assert_same(call(made.run_decompositions().module(), args), call(model, args))
+    if VERSION >= (2, 13) or name != "recurrent layers":  # whose states have a dimension too many in 2.11
+        assert_same(call(made.run_decompositions().module(), args), call(model, args))
 
 
 class Scaled(torch.nn.Module):
