@@ -164,11 +164,9 @@ def convolution_backward(
     gradient: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, mask: Any,
 ) -> Any:
-    """Gradients of image and weight in the format that both are computed in, where the meta kernel says another."""
+    """Gradients of image and weight in the format that both are computed in; not all meta kernels know it."""
     rank, floats = x.dim(), x.dtype == w.dtype == gradient.dtype and x.dtype in _FLOATS
     if rank not in (3, 4, 5) or w.dim() != rank or not floats or empty(x.shape) or x.device.type not in _CONVOLVED:
-        return NotImplemented
-    if on_host(x) and rank > 3:
         return NotImplemented
     stride, padding, dilation, extra = _each_dimension(rank - 2, stride, padding, dilation, output_padding)
     computed_last, laid_out = (_rows_last, _line) if rank == 3 else (_computed_last, image)
