@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 import dovetail
 from tests import databases
+from tests.versions import VERSION
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 TOGETHER = 24  # so many operators are one compiled function
@@ -41,6 +42,9 @@ OF_ONE: dict[str, Callable[[Any], Any]] = {
     "pooled": lambda x: F.adaptive_avg_pool1d(x, 1), "of two": lambda x: x.expand(-1, 2).sum(1),
     "broadcast": lambda x: (x + torch.zeros(1, 1, 1, dtype=x.dtype) * 0).sum_to_size(len(x), 1),
 }
+
+#: What eager has no kernels for in some versions.
+NOT_YET = {("trace", torch.float16), ("trace", torch.bfloat16)} if VERSION < (2, 13) else set()
 
 #: C's fmax and fmin may give either zero, and eager's kernels for this type give another than those for the rest.
 EITHER_ZERO = {("fmax", torch.bfloat16), ("fmin", torch.bfloat16)}
@@ -117,7 +121,7 @@ def test_two_operands(dtype: torch.dtype) -> None:
 def test_reductions_of_one_element(dtype: torch.dtype) -> None:
     x = _values(dtype)[:, None].contiguous()
     for name, f in OF_ONE.items():
-        for dynamic in (False, True):
+        for dynamic in (False, True) if (name, dtype) not in NOT_YET else ():
             got = dovetail.compile(f, dynamic=dynamic)(x)
             assert _alike(got, f(x)).all(), (name, dynamic)
 
