@@ -10,8 +10,9 @@ import dis
 import importlib
 import traceback
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -134,6 +135,10 @@ class Compilation:
             why = error_in_words(error)
             events.artifact("perf_hints", lambda: f"an earlier compilation is not used: {why}")
         return None
+
+    def packing(self, captured: Captured) -> Callable[[Any], None] | None:
+        """What `keep` will write is made of a plan."""
+        return None if self.keeping is None else partial(self.keeping.pack, captured)
 
     def keep(self, captured: Captured, once: bool) -> dict[str, Any]:
         """Leave it to other processes: fields of the entry."""

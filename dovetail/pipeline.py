@@ -107,13 +107,16 @@ def compile_entry(wanted: Compilation) -> guards.Entry:
     """An entry for one call, phase by phase."""
     options, events = wanted.options, wanted.events
     captured = trace(wanted.fn, wanted.args, wanted.kwargs, options, events, wanted.varying)
-    events.captured = captured
+    events.captured, events.plan = captured, None
     captured = wanted.linked(captured)
     once = captured.one_shot and not wanted.recurs and options.backend == "dovetail"
+    events.on_plan = None if once else wanted.packing(captured)
     try:
         graph = _backend(wanted, captured, "eager" if once else options.backend)
     except Exception as error:
         return wanted.after_failure(captured, error)
+    finally:
+        events.on_plan = None  # programs refer to `events`, and may not keep the call's arguments
     if config.repro_level >= 4 and not once:
         graph = compared(graph, _reference(captured, options, events), wanted.after.wrong)
     guards.refuse_specialized(captured)
@@ -174,7 +177,7 @@ def trace(
 
 def as_captured(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The `eager` backend: PyTorch runs the graph."""
-    events.plan = AsCaptured(plain_call(graph))
+    events.planned(AsCaptured(plain_call(graph)))
     return assemble(events.plan, graph, fakes, events)
 
 
@@ -224,7 +227,7 @@ class Stages:
         plan, partial = (None, None) if used is None else self.plan(used)
         if plan is None:
             return as_captured(graph, fakes, self.options, events)
-        events.plan = plan
+        events.planned(plan)
         return assemble(plan, graph, fakes, events, partial)
 
     def plan(self, used: Sequence[int]) -> tuple[Plan | None, Partial | None]:
@@ -426,10 +429,13 @@ def _build(
     events.artifact("fusion", lambda: fusion_text(loops, scheduled))
 
     with events.stage(f"{prefix}codegen"):
-        kernels = {item.name: targets.generate(item, options) for item in scheduled.items if isinstance(item, Group)}
+        groups = [item for item in scheduled.items if isinstance(item, Group)]
+        targets.begin((), {b.device for group in groups for b in writes(group).values()})
+        kernels = {group.name: targets.generate(group, options) for group in groups}
         fused, scheduled = scheduled, reuse(gather(scheduled, kernels))
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
         kernels |= {b.name: targets.generate(b.groups[0], options, many=True) for b in batches}
+        targets.begin(kernels[item.name] for item in scheduled.items if isinstance(item, (Group, Batch)))
         memory = plan_memory(scheduled, HAS_OUT)
         writer = checked if options.check_kernels else host
         text = writer.generate(scheduled, kernels, memory, consumes=consumes)

@@ -29,6 +29,9 @@ class Target(Protocol):
     def generate(self, group: Group, options: Options, many: bool = False) -> Kernel:
         """The kernel of a group, or of many like it."""
 
+    def begin(self, kernels: Iterable[Kernel], device: torch.device) -> None:
+        """Let what `load` will need be made meanwhile; for no kernels, what most need."""
+
     def load(
         self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
     ) -> Mapping[str, Callable[..., Any]]:
@@ -54,6 +57,10 @@ class _Packages:
     def generate(self, group: Group, options: Options, many: bool = False) -> Kernel:
         made: Kernel = self._package("codegen").generate(group, options, many=many)
         return made
+
+    def begin(self, kernels: Iterable[Kernel], device: torch.device) -> None:
+        if traits(device).host:
+            self._package("runtime").begin(kernels)
 
     def load(
         self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
@@ -91,6 +98,13 @@ def by_device(kernels: Iterable[Kernel]) -> dict[torch.device, list[Kernel]]:
     for kernel in kernels:
         found.setdefault(kernel.device, []).append(kernel)
     return found
+
+
+def begin(kernels: Iterable[Kernel], devices: Iterable[torch.device] = ()) -> None:
+    """Let machine code that `load` will be asked for be made while Python goes on; without kernels, what most programs
+    on `devices` need."""
+    for device, mine in {**{device: [] for device in devices}, **by_device(kernels)}.items():
+        TARGETS[device.type].begin(mine, device)
 
 
 def load(kernels: Iterable[Kernel], meanwhile: Callable[[torch.device], None]) -> dict[str, Callable[..., Any]]:

@@ -71,6 +71,7 @@ class Events:
         self.open: list[Stage] = []
         self.captured: Any = None  # as soon as there is a graph
         self.plan: Any = None  # what the default backend made of it
+        self.on_plan: Callable[[Any], None] | None = None  # told of the plan before machine code is waited for
         self.on_partial: Callable[..., None] | None = None  # told of backward programs that are made later
 
     def stage(self, name: str) -> _Timer:
@@ -84,6 +85,12 @@ class Events:
             made = text()
             for sink in wanting:
                 sink.write(self.record, kind, made)
+
+    def planned(self, plan: Any) -> None:
+        """This is what the default backend has made."""
+        self.plan = plan
+        if self.on_plan is not None:
+            self.on_plan(plan)
 
     @property
     def watched(self) -> bool:

@@ -2,6 +2,7 @@
 
     keeping = Keeping.of(fn, args, kwargs, options, events, taken, given)
     for kept in keeping.candidates(own): ...            # what may fit the call, restored
+    keeping.pack(captured, plan)                        # while machine code is made
     keeping.keep(captured, plan)                        # after a compilation
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -44,6 +46,7 @@ class Keeping:
     events: Events
     taken: guards.Snapshot
     given: Mapping[str, bytes]
+    packed: list[bytes | Exception] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
     def of(
@@ -78,6 +81,15 @@ class Keeping:
         if config.warm_start:
             yield from shelf.on_shelf(self.store, self.key, self.fn, self.args, self.kwargs)
 
+    def pack(self, captured: Captured, plan: Plan) -> None:
+        """Make what `keep` will write, or find out why it cannot."""
+        with self.events.stage("pack"):
+            try:
+                data = pack_entry(captured, plan, self.fn, self.args, self.kwargs, shelf.state(self.taken))
+                self.packed.append(data)
+            except Exception as error:
+                self.packed.append(error)
+
     def keep(self, captured: Captured, plan: Plan | None) -> dict[str, Any]:
         """Leave a compilation for other processes: fields of the entry."""
         with self.events.stage("keep"):
@@ -95,7 +107,9 @@ class Keeping:
     def _keep(self, captured: Captured, plan: Plan | None) -> str:
         if plan is None:
             raise Unkept("tensors of classes of their own are taken apart in it")
-        data = pack_entry(captured, plan, self.fn, self.args, self.kwargs, shelf.state(self.taken))
+        data = self.packed.pop()
+        if isinstance(data, Exception):
+            raise data
         sizes = shelf.outline(self.args, self.kwargs)
         made_for = [[size[0], *[None] * (len(size) - 1)] if captured.symbols and type(size) is list else size
                     for size in sizes]  # fmt: skip

@@ -47,7 +47,8 @@ def target(request, monkeypatch) -> str:
     """Compiled programs use the target's kernels, checked."""
     generate, load = GENERATE[request.param], LOAD[request.param]
     made = SimpleNamespace(
-        unavailable=lambda device: "", generate=generate, load=lambda kernels, device, meanwhile: load(kernels)
+        unavailable=lambda device: "", generate=generate, begin=lambda kernels, device: None,
+        load=lambda kernels, device, meanwhile: load(kernels),
     )
     monkeypatch.setitem(targets.TARGETS, "cpu", made)
     with dovetail.config.patch(check_kernels=True):

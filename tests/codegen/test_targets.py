@@ -33,6 +33,9 @@ class Evaluated:
         self.groups[group.name] = group
         return Kernel(group.name, group_text(group), tuple(buffers.values()), ())
 
+    def begin(self, kernels, device):
+        self.begun = device
+
     def load(self, kernels, device, meanwhile):
         return {k.symbol: self.callable(k) for k in kernels}
 
@@ -75,7 +78,7 @@ def test_inference(evaluated):
     x, y = torch.randn(5, 7), torch.randn(7)
     for result, expected in zip(dovetail.compile(f, fullgraph=True)(x, y), f(x, y), strict=True):
         torch.testing.assert_close(result, expected)
-    assert evaluated.ran
+    assert evaluated.ran and evaluated.begun == x.device
 
 
 def test_training(evaluated):

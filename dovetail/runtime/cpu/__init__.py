@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dovetail.runtime.cpu.loading import blobs, load
+from dovetail.runtime.cpu.loading import begin, blobs, load
 
-__all__ = ["blobs", "load"]
+__all__ = ["begin", "blobs", "load"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,7 +22,7 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import LAUNCH, LAUNCH_MANY
 from dovetail.ir.process import room_to_compile
 from dovetail.ir.stores import Store
-from dovetail.runtime.cpu import calls, machine, openmp, team
+from dovetail.runtime.cpu import ahead, calls, machine, openmp, team
 from dovetail.runtime.store import Store as Disk
 from dovetail.runtime.store import default_folder
 
@@ -29,6 +30,8 @@ from dovetail.runtime.store import default_folder
 _helping: list[llvm.ExecutionEngine] = []
 #: Kernels that are kept for whoever compiles the same again, though no program has them any more.
 MOST = 1000
+#: Objects that are made ahead, at most: those of a program that is not loaded after all are never asked for.
+MOST_AHEAD = 16
 
 
 class Loader:
@@ -42,17 +45,33 @@ class Loader:
         self.latest = Store(MOST)
         self.functions: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # by kernel's symbol
         self.engines: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()  # by object's key
+        self.ahead: deque[ahead.Object] = deque(maxlen=MOST_AHEAD)
         self.lock = threading.RLock()
+
+    def begin(self, kernels: Iterable[Kernel], disk: Disk) -> None:
+        """Let what `load` will need be made meanwhile: for no kernels, what most need."""
+        with self.lock:
+            missing = [k for k in {k.symbol: k for k in kernels}.values() if k.symbol not in self.functions]
+            objects = [ahead.Object(self.unmade(texts, disk), speed) for texts, speed in _needed(missing)]
+            objects = [each for each in objects if each.texts]
+            if objects and _room(text for each in objects for text in each.texts.values()) and ahead.begin(objects):
+                self.ahead += objects
+
+    def unmade(self, texts: Mapping[str, str], disk: Disk) -> dict[str, str]:
+        """Those that are not at hand, on disk or under way."""
+        known = self.helpers.keys() | {name for each in self.ahead for name in each.texts}
+        left = {name: text for name, text in texts.items() if name not in known}
+        return {name: text for name, text in left.items() if disk.get(_key(text)) is None}
 
     def load(self, kernels: Iterable[Kernel], disk: Disk) -> dict[str, Callable[..., int]]:
         wanted = {k.symbol: k for k in kernels}
         with self.lock:
             loaded = {symbol: self.functions.get(symbol) for symbol in wanted}
             missing = [k for symbol, k in wanted.items() if loaded[symbol] is None]
-            if missing and not room_to_compile(sum(len(k.text) for k in missing)):
+            if missing and not _room(k.text for k in missing):
                 raise MemoryError("too little of the address space is left to compile kernels in")
             arguments = {k.symbol: _arguments(k) for k in missing}
-            self.help({calls.caller(*a): calls.caller_text(*a) for a in sorted(set(arguments.values()))}, disk)
+            self.help(_callers(arguments.values()), disk)
             for many, launcher in ((False, LAUNCH), (True, LAUNCH_MANY)):
                 texts = {k.symbol: k.text for k in missing if k.many is many}
                 if texts:
@@ -66,9 +85,7 @@ class Loader:
     def connect(self, launcher: str, disk: Disk) -> None:
         """Once: a launcher that kernels call, on the OpenMP runtime or without one."""
         if launcher not in self.helpers:
-            text = {LAUNCH: team.TEXT, LAUNCH_MANY: team.MANY}[launcher]
-            rest = openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL
-            self.help({launcher: text + rest}, disk, machine.FAST)
+            self.help(_launcher(launcher), disk, machine.FAST)
             llvm.add_symbol(launcher, self.helpers[launcher])
 
     def help(self, texts: Mapping[str, str], disk: Disk, speed: int = machine.QUICK) -> None:
@@ -92,15 +109,25 @@ class Loader:
                 found[name] = engine
             else:  # also where an object is not the one that was put there
                 todo[name] = text
-        if not todo:
-            return found
-        code = _compile(todo, speed)
-        key = hashlib.sha256(code).hexdigest()
-        found |= dict.fromkeys(todo, self.engine(key, code))
-        disk.put(key, code)
-        for name in todo:
-            disk.put(keys[name], key.encode())
-        return found
+        for made, code in self.made(todo, speed):
+            key = hashlib.sha256(code).hexdigest()
+            found |= dict.fromkeys(made, self.engine(key, code))
+            disk.put(key, code)
+            for text in made.values():
+                disk.put(_key(text), key.encode())
+        return {name: found[name] for name in texts}
+
+    def made(self, texts: Mapping[str, str], speed: int) -> Iterator[tuple[Mapping[str, str], bytes]]:
+        """Objects that have these texts among theirs: what was made ahead, and one that is made now."""
+        left = dict(texts)
+        for each in [each for each in self.ahead if each.texts.items() & texts.items()]:
+            code = each.code()
+            self.ahead.remove(each)
+            if code:
+                left = {name: text for name, text in left.items() if name not in each.texts}
+                yield each.texts, code
+        if left:
+            yield left, _compile(left, speed)
 
     def find(self, key: str, disk: Disk) -> llvm.ExecutionEngine | None:
         """The engine of an object, if the object is at hand."""
@@ -131,6 +158,31 @@ def _arguments(kernel: Kernel) -> tuple[int, tuple[int, ...], bool]:
     return pointers + len(kernel.sizes), tuple(pointers + k for k in kernel.floats), kernel.many
 
 
+def _callers(arguments: Iterable[tuple[int, tuple[int, ...], bool]]) -> dict[str, str]:
+    return {calls.caller(*each): calls.caller_text(*each) for each in sorted(set(arguments))}
+
+
+def _launcher(name: str) -> dict[str, str]:
+    text = {LAUNCH: team.TEXT, LAUNCH_MANY: team.MANY}[name]
+    return {name: text + (openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL)}
+
+
+def _needed(kernels: Sequence[Kernel]) -> Iterator[tuple[dict[str, str], int]]:
+    """Texts of objects that `load` asks for, and how they are made."""
+    if not kernels:
+        yield _launcher(LAUNCH), machine.FAST
+    yield _callers(map(_arguments, kernels)), machine.QUICK
+    for many, launcher in ((False, LAUNCH), (True, LAUNCH_MANY)):
+        texts = {k.symbol: k.text for k in kernels if k.many is many}
+        if texts:
+            yield _launcher(launcher), machine.FAST
+            yield texts, machine.FAST
+
+
+def _room(texts: Iterable[str]) -> bool:
+    return room_to_compile(sum(map(len, texts)))
+
+
 def _compile(texts: Mapping[str, str], speed: int) -> bytes:
     try:
         return machine.to_object(list(texts.values()), speed)
@@ -139,6 +191,11 @@ def _compile(texts: Mapping[str, str], speed: int) -> bytes:
 
 
 _process = Loader()
+
+
+def begin(kernels: Iterable[Kernel]) -> None:
+    """Let machine code that `load` will be asked for be made meanwhile."""
+    _process.begin(kernels, Disk(default_folder()))
 
 
 def blobs(kernels: Iterable[Kernel], device: torch.device, disk: Disk) -> dict[str, bytes]:

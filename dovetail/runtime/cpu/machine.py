@@ -59,11 +59,21 @@ def to_object(texts: Sequence[str], speed: int = FAST) -> bytes:
 
     Raises RuntimeError on text that is not valid IR.
     """
-    target = _machine(speed)
+    return emit(read(texts), speed)
+
+
+def read(texts: Sequence[str]) -> llvm.ModuleRef:
+    """Several modules' texts as one module."""
     module = llvm.parse_assembly(texts[0])
     for text in texts[1:]:
         module.link_in(llvm.parse_assembly(text))
-    return target.emit_object(module)
+    return module
+
+
+def emit(module: llvm.ModuleRef, speed: int) -> bytes:
+    """Its object code."""
+    code: bytes = _machine(speed).emit_object(module)
+    return code
 
 
 _ENTRY = struct.Struct("<IBBHQQ")

@@ -34,6 +34,8 @@ _thread = _Thread()
 
 #: One compilation at a time; re-entrant, since capture may run user code.
 COMPILING = threading.RLock()
+#: Held by a thread that makes machine code for the one that compiles, and may not have ended when that one gives up.
+BESIDE = threading.Lock()
 
 
 def _outer() -> ModeState | None:
@@ -148,4 +150,5 @@ class ForkGuard:
             self.lock._at_fork_reinit()
 
 
+ForkGuard(BESIDE)  # waited for last, since the latest is the first
 ForkGuard(COMPILING)
