@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from dovetail.interop.torch_names import COMPILE, COMPILER, INSTEAD, compile
+from dovetail.interop.torch_names import COMPILER, INSTEAD, STATE, compile
 
 _LOCK = threading.RLock()
-#: Every name, the function of PyTorch's and what takes its place. `torch.compiler.compile` calls `torch.compile`.
-PAIRS = (
-    ("compile", COMPILE, compile),
-    *((name, COMPILER[name], ours) for name, ours in INSTEAD.items() if name in COMPILER),
+#: The namespaces that are PyTorch's own, and what takes the place of what is in them.
+PLACES: tuple[tuple[dict[str, Any], Mapping[str, Any]], ...] = (
+    (vars(torch), {"compile": compile}),
+    (vars(torch.compiler), {name: ours for name, ours in INSTEAD.items() if name in COMPILER}),
 )
 
 
@@ -37,38 +37,40 @@ class Installation:
             uninstall()
 
 
-def is_installed() -> bool:
-    return vars(torch)["compile"] is compile
-
-
 def install() -> Installation:
     """Put Dovetail's functions under PyTorch's names."""
     with _LOCK:
-        first = not is_installed()
+        first = not STATE.on
         if first:
-            _put({name: (theirs, ours) for name, theirs, ours in PAIRS})
+            STATE.on = True
+            for names, instead in PLACES:
+                before = {name: names[name] for name in instead}
+                BEFORE.update(before)
+                names.update(instead)
+                _change_imports(before, instead)
         return Installation(first)
 
 
 def uninstall() -> None:
-    """Put PyTorch's back."""
+    """Put back what was there."""
     with _LOCK:
-        if is_installed():
-            _put({name: (ours, theirs) for name, theirs, ours in PAIRS})
+        if STATE.on:
+            STATE.on = False
+            for names, instead in PLACES:
+                names.update({name: BEFORE[name] for name, ours in instead.items() if names[name] is ours})
+                _change_imports(instead, BEFORE)
 
 
-def _put(changes: dict[str, tuple[Any, Any]]) -> None:
-    for names in _namespaces():
-        for name in changes.keys() & names.keys():
-            before, after = changes[name]
-            if names[name] is before:
-                names[name] = after
+#: What `install` has found under the names.
+BEFORE: dict[str, Any] = {}
 
 
-def _namespaces() -> Iterator[dict[str, Any]]:
-    """Of `torch`, `torch.compiler` and all modules but PyTorch's others and Dovetail's."""
+def _change_imports(here: Mapping[str, Any], instead: Mapping[str, Any]) -> None:
+    """In modules of libraries and of the program."""
     for key, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", None)
-        own = key.partition(".")[0] in ("torch", "dovetail") and key not in ("torch", "torch.compiler")
-        if type(names) is dict and not own:
-            yield names
+        if type(names) is not dict or key.partition(".")[0] in ("torch", "dovetail"):
+            continue
+        for name in here.keys() & names.keys():
+            if names[name] is here[name]:
+                names[name] = instead[name]

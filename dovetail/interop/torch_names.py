@@ -1,7 +1,7 @@
 """Dovetail in the place of `torch.compile` and of the names of `torch.compiler` that steer it.
 
-Each function takes PyTorch's own arguments. What is not here means the same for both: `is_compiling` and its like are asked
-by the program, and filters of guards are given to `compile`.
+Each function takes PyTorch's own arguments. What is not here means the same for both: `is_compiling` and its like are
+asked by the program, and filters of guards are given to `compile`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,19 @@ _TAKES = inspect.signature(api.compile).parameters.keys()
 _THEIRS = inspect.signature(COMPILE).parameters
 
 
+class State:
+    """Is Dovetail installed? A library that has wrapped its `compile` meanwhile keeps that afterwards."""
+
+    on = False
+
+
+STATE = State()
+
+
 @functools.wraps(COMPILE)
 def compile(model: Any = None, **given: Any) -> Any:
+    if not STATE.on:
+        return COMPILE(model, **given)
     return api.compile(model, **_arguments(**given))
 
 

@@ -115,6 +115,24 @@ def test_names_that_modules_have_imported() -> None:
         del sys.modules["library"]
 
 
+def test_a_library_that_wraps_what_it_finds() -> None:
+    def wrapping(theirs):
+        return lambda *args, **kwargs: theirs(*args, **kwargs)
+
+    try:
+        torch.compile = before = wrapping(COMPILE)
+        with dovetail.install():
+            assert by(torch.compile(scaled)) == "dovetail"
+            torch.compile = wrapping(torch.compile)
+            assert by(torch.compile(scaled)) == "dovetail"
+        assert torch.compile is not before and not hasattr(torch.compile(scaled), "_dovetail_dispatcher")
+        with dovetail.install():
+            assert by(torch.compile(scaled)) == "dovetail"
+        assert not hasattr(torch.compile(scaled), "_dovetail_dispatcher")
+    finally:
+        torch.compile = COMPILE
+
+
 def test_nothing_of_pytorchs_compiler_is_loaded() -> None:
     program = """
 import sys, torch, dovetail
