@@ -5,6 +5,7 @@
 #   make bench-warm PEER=1   the first call of a process, where another one has compiled the program before
 #   make bench-capture   models of many architectures: one graph each? equal to eager? seconds beside torch.compile
 #   make test ARGS="-k text"  passes arguments on to pytest
+#   make test-libraries   libraries that call torch.compile themselves, with Dovetail in its place
 #   make test-torch PYTHON=python3.12 TORCH=2.11.0   tests with another Python and PyTorch (docs/compatibility.md)
 PYTHON ?= python3
 VENV   ?= .venv
@@ -18,7 +19,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -35,6 +36,20 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+# What calls torch.compile itself, in an environment that takes PyTorch and the rest from that of the tests.
+LIBRARIES := .venv-libraries
+NAMED := accelerate diffusers lightning peft torchmetrics
+NEEDED := lightning-utilities pytorch-lightning psutil pillow requests urllib3 certifi idna charset-normalizer importlib_metadata zipp
+
+test-libraries: $(LIBRARIES)/.ready
+	$(LIBRARIES)/bin/python -m pytest -q tests/libraries $(ARGS)
+
+$(LIBRARIES)/.ready: $(READY) constraints.txt
+	$(PYTHON) -m venv $(LIBRARIES)
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" > "$$($(LIBRARIES)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/tests.pth"
+	$(LIBRARIES)/bin/python -m pip install --quiet --no-deps -c constraints.txt $(NAMED) $(NEEDED)
+	@touch $@
 
 # The constraints without PyTorch's version and Triton's, which goes with it; the rest hold for every Python.
 TORCH ?= 2.15.0
@@ -196,4 +211,4 @@ types: $(DEV)
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LIBRARIES) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

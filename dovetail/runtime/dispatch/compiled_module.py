@@ -1,8 +1,8 @@
 """A compiled `nn.Module`: an instance of a subclass of the model's class that shares the model's state.
 
 Both objects have the same `__dict__`, so parameters, hooks, `training` and attributes set on either show on both,
-and `state_dict` keys are those of the original. Only `__call__` differs. What belongs to the compiler lies in slots,
-outside that dictionary, so that nothing of it is saved or listed with the model.
+and `state_dict` keys are those of the original. Only `__call__` differs, and what libraries call in its place. What
+belongs to the compiler lies in slots, outside that dictionary, so that nothing of it is saved or listed with the model.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.autograd import profiler
 
 from dovetail.ir.guard import MISS
 from dovetail.runtime.dispatch.dispatcher import Compiler, Dispatcher
+from dovetail.runtime.dispatch.module_methods import compiled_methods
 
 #: Rebuilds a compiled module from (the original module, what made it compile).
 Rebuild = tuple[Callable[..., torch.nn.Module], tuple]
@@ -30,6 +31,7 @@ class CompiledModule:
     _orig_mod: torch.nn.Module
     _dovetail_dispatcher: Dispatcher
     _dovetail_rebuild: Rebuild
+    _dovetail_methods: dict[str, Callable[..., Any]]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         dispatcher = self._dovetail_dispatcher
@@ -62,7 +64,7 @@ class CompiledModule:
         return f"Compiled{type(self).__name__}"
 
 
-_SLOTS = ("_orig_mod", "_dovetail_dispatcher", "_dovetail_rebuild")
+_SLOTS = ("_orig_mod", "_dovetail_dispatcher", "_dovetail_rebuild", "_dovetail_methods")
 _CLASSES: weakref.WeakKeyDictionary[type, Any] = weakref.WeakKeyDictionary()
 
 
@@ -76,6 +78,7 @@ def compiled_class(cls: type[torch.nn.Module]) -> type[torch.nn.Module]:
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
             "__doc__": cls.__doc__,
+            **compiled_methods(cls),
         }
         meta: Any = type(cls)
         made = meta(cls.__name__, (CompiledModule, cls), body)
@@ -100,6 +103,6 @@ def wrap_module(module: torch.nn.Module, compiler: Compiler, rebuild: Rebuild) -
     cls = compiled_class(type(module))
     made = object.__new__(cls)
     object.__setattr__(made, "__dict__", module.__dict__)
-    for name, value in zip(_SLOTS, (module, Dispatcher(module, compiler), rebuild)):
+    for name, value in zip(_SLOTS, (module, Dispatcher(module, compiler), rebuild, {})):
         object.__setattr__(made, name, value)
     return made
