@@ -21,6 +21,7 @@ from dovetail.capture.higher_order import (
     func_transforms,
     functional_call,
     loops,
+    plain_calls,
 )
 from dovetail.capture.higher_order.function_graphs import BackwardOpaque
 from dovetail.capture.interpreter.tracing_log import Watch
@@ -47,7 +48,7 @@ from dovetail.ops.fake import FakeMode
 #: Imported to fill the tables.
 TABLES = (
     build, call, coroutines, flow, stack, autograd_function, checkpoint, branches, loops, func_transforms,
-    flex_attention, functional_call, _known, from_outside,
+    flex_attention, functional_call, plain_calls, _known, from_outside,
 )  # fmt: skip
 
 
