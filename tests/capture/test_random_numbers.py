@@ -28,9 +28,14 @@ x + torch.from_numpy(np.random.randn(2))
 GENERATOR.normal(size=2) * 2 + GENERATOR.random()
 [np.random.seed(3), x + np.random.rand(), torch.tensor(np.random.rand(2))]
 x * np.random.uniform(-1, 1) + torch.as_tensor(np.random.randint(0, 4, size=2))
+[random.Random(3).random(), x + 1, random.random()]
+[(r := random.Random(4)).random(), r.seed(2), x * r.uniform(1, 2), random.Random(4).random()]
+[(g := np.random.default_rng(seed=3)).standard_normal(2), g.random() + x, x + torch.from_numpy(np.random.RandomState(3).rand(2))]
 [random.random() for _ in range(3)] + [np.random.choice(5, size=2)]
 """
 BREAKING = """
+x + 1 if random.Random(3).random() < 0.5 else x * (g := np.random.default_rng(1)).random() + g.random()
+[r := random.Random(3), r.random(), r.choice([x, x + 1]), r.random()][3:]
 x * 2 if random.random() < 0.5 else x + random.random()
 random.choice([x, x + 1])
 torch.ones(random.randint(1, 3))
@@ -38,7 +43,6 @@ torch.ones(random.randint(1, 3))
 [random.shuffle(items := [1, 2, 3]), items, x + 1]
 x[random.randint(0, 1)] + random.random() ** 2
 [random.random(), x.sum().item(), random.random(), np.random.rand()]
-[random.Random(3).random(), x + 1, random.random()]
 """
 
 

@@ -1,4 +1,4 @@
-"""Higher-order operators that tell compilers something, and compute what their function computes: it is traced in place.
+"""Higher-order operators that tell compilers something, and compute what their function does: it is traced in place.
 
     hints_wrapper(f, (x,), {}, hints=h)    ->    f(x)
     foreach_map(torch.add, [x, y], 2)      ->    [torch.add(x, 2), torch.add(y, 2)]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import random
 import types
 import weakref
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 import torch.fx
 
@@ -53,11 +55,17 @@ def _reference(rebuilder: Rebuilder, value: ObjectValue) -> str:
     return rebuilder.start(value, f"{rebuilder.known(value.cls)}({rebuilder.expr(value.attrs['target'])})")
 
 
+def _generator(rebuilder: Rebuilder, value: ObjectValue) -> str:
+    """It has been made, and has drawn, before the graph ran."""
+    return rebuilder.start(value, value.made_by.expr())
+
+
 MAKERS: dict[type, Callable[[Rebuilder, ObjectValue], str]] = {
     functools.partial: _partial,
     torch.autocast: _copied,
     torch.inference_mode: _inference_mode,
     weakref.ref: _reference,
+    **dict.fromkeys((random.Random, numpy.random.RandomState, numpy.random.Generator), _generator),
 }
 
 

@@ -22,6 +22,7 @@ from dovetail.capture.numbers.size_table import placeholder_of
 from dovetail.capture.tensors.numpy_arrays import DTYPES, array_of
 from dovetail.capture.values.base import MISSING, NONE, Args, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Location
 from dovetail.ir.captured import GraphInput
@@ -35,7 +36,8 @@ LARGEST = 2**62  # of integers that say where a drawn one lies: it is then a num
 
 @dataclass
 class Draw:
-    """The text for the generator, that for the call, what it gave while capturing, and where the program is then."""
+    """The text for the generator, if it is from outside, that for the call, what it gave while capturing, and where the
+    program is then."""
 
     generator: str
     call: str
@@ -75,21 +77,44 @@ WRITE: dict[type, Callable[[Any, Any], Any]] = {
 
 def draw(s: Session, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Value:
     """`owner.name(*args)`; `owner` is a value, or a generator that everybody has."""
-    real = getattr(owner, "real", MISSING) if isinstance(owner, Value) else owner
+    inside = getattr(owner, "made_by", None)
+    real = s.random.generators.get(id(owner)) if inside else getattr(owner, "real", MISSING)
+    real = real if isinstance(owner, Value) else owner
     if type(real) not in READ or s.graph is not s.root or torch.get_default_device() != HOST:
         return refuse(s, "is drawn where it cannot be drawn before the graph runs")
-    source = owner.source if isinstance(owner, Value) else None
+    source = inside or (owner.source if isinstance(owner, Value) else None)
     given, named = tuple(_plain(s, a) for a in args), {k: _plain(s, v) for k, v in kwargs.items()}
-    twin = s.random.generators.setdefault(id(real), copy.deepcopy(real))
+    twin = real if inside else s.random.generators.setdefault(id(real), copy.deepcopy(real))
     try:
         with _disable_current_modes():
             result = getattr(twin, name)(*given, **named)
     except Exception as error:  # the program's own
         return s.throw_native(error)
     text = (source or s.bind(real)).expr()
-    call = f"{text}.{name}(*{s.bind(given).expr()}, **dict({s.bind(tuple(named.items())).expr()}))"
-    s.random.draws.append(Draw(text, call, result, s.stack()))
-    return _value(s, result, Drawn(len(s.random.draws) - 1))
+    return _value(s, result, _drawn(s, "" if inside else text, f"{text}.{name}", given, named, result))
+
+
+def make(s: Session, maker: Any, args: Args, kwargs: Kwargs) -> Value:
+    """`random.Random(5)`: a generator that each call makes anew, before what it draws."""
+    if s.graph is not s.root:
+        return refuse(s, "is drawn where it cannot be drawn before the graph runs")
+    given, named = tuple(_plain(s, a) for a in args), {k: _plain(s, v) for k, v in kwargs.items()}
+    try:
+        made = maker(*given, **named)
+    except Exception as error:  # the program's own
+        return s.throw_native(error)
+    found = ObjectValue(type(made))
+    found.made_by = _drawn(s, "", s.bind(maker).expr(), given, named, made)
+    s.random.generators[id(found)] = made
+    s.objects.keep.append(found)
+    return found
+
+
+def _drawn(s: Session, generator: str, function: str, given: tuple, named: dict[str, Any], result: Any) -> Drawn:
+    """Where what the function gives in each call is found."""
+    call = f"{function}(*{s.bind(given).expr()}, **dict({s.bind(tuple(named.items())).expr()}))"
+    s.random.draws.append(Draw(generator, call, result, s.stack()))
+    return Drawn(len(s.random.draws) - 1)
 
 
 def _plain(s: Session, value: Value) -> Any:
@@ -143,7 +168,7 @@ def lines(s: Session, repeated: bool) -> tuple[list[str], list[str]]:
     calls = [f"{Drawn(k).expr()} = {d.call}" for k, d in enumerate(s.random.draws)]
     if not repeated:
         return calls, []
-    texts = list(dict.fromkeys(d.generator for d in s.random.draws))
+    texts = list(dict.fromkeys(d.generator for d in s.random.draws if d.generator))
     kept = [f"_before{k} = _State({text})" for k, text in enumerate(texts)]
     return [*kept, *calls], [f"_before{k}.put_back()" for k in range(len(texts))]
 

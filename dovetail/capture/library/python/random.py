@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dovetail.capture.protocols.attributes import BINDERS
 from dovetail.capture.tables.known_callables import INLINE, KNOWN, Handler
-from dovetail.capture.tensors.random_numbers import draw
+from dovetail.capture.tensors.random_numbers import draw, make
 from dovetail.capture.values.base import Args, Kwargs, Session, Value
 from dovetail.capture.values.callables import MethodValue
 
@@ -43,5 +44,8 @@ for _name in ARRAYS:
             KNOWN[getattr(_cls, _name)] = _method(_name, _cls)
     if hasattr(np.random, _name):
         KNOWN[getattr(np.random, _name)] = _everybodys(_name, np.random.mtrand._rand)
+
+for _maker in (random.Random, np.random.RandomState, np.random.default_rng):
+    KNOWN[_maker] = partial(lambda maker, s, args, kwargs: make(s, maker, args, kwargs), _maker)
 
 BINDERS[type(np.random.Generator.normal)] = lambda s, v, static, name: MethodValue(s.wrap(static, None), v)
