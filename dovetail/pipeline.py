@@ -219,7 +219,10 @@ class Stages:
 
     def compiled(self) -> Compiled:
         graph, fakes, events = self.graph, self.fakes, self.events
-        as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes) or takes_numbers_out(graph.graph)
+        with_numbers = takes_numbers_out(graph.graph)
+        if with_numbers:
+            self.hint("runs operator by operator: it computes with numbers that it takes out of tensors")
+        as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes) or with_numbers
         used = None if as_it_is else without_gradients(graph.graph)
         if used is not None and has_wrappers(graph.graph):
             found = None if used else self.apart()

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 LISTENERS.append(warned)
 
 SETTINGS_OF_A_COMPILATION = (
-    "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors", "capture_scalar_outputs",
+    "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors",
     "trace_numpy", "check_kernels", "cudagraphs",
 )  # fmt: skip
 
@@ -95,6 +95,7 @@ class Request:
             backend=backend, mode=self.mode or "default", fullgraph=self.fullgraph,
             reorderable_logging_functions=frozenset(config.reorderable_logging_functions),
             capture_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops and backend in BUILT_IN,
+            capture_scalar_outputs=config.capture_scalar_outputs or self.fullgraph,
             dynamic=self.dynamic if config.dynamic_shapes else False,
             debug_dir=config.debug_dir if config.compile_debug else None,
             **{**settings, **(self.user_options or {})},

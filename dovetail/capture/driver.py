@@ -27,6 +27,7 @@ from dovetail.capture.higher_order.function_graphs import BackwardOpaque
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.capture.library import all as _known
 from dovetail.capture.numbers.specialization import SizesConstant
+from dovetail.capture.numbers.tensor_numbers import TensorNumbers
 from dovetail.capture.outside.growing_state import StateGrows
 from dovetail.capture.outside.unstable_facts import CODE
 from dovetail.capture.residual.completion import finish, returning
@@ -69,6 +70,7 @@ class AttemptState:
     compiling: Compiling = field(default_factory=Compiling)
     growing: frozenset[Any] = frozenset()
     blocks: Blocks = field(default_factory=Blocks)
+    held: TensorNumbers = field(default_factory=TensorNumbers)
 
 
 def capture(
@@ -149,6 +151,9 @@ def _capture(
         except RestartCapture:
             pass  # what it has learned it has written down already
         except Unsupported as error:
+            if state.held.allowed and state.held.made and stop <= 0:
+                state.held.allowed = False
+                continue
             told = state.compiling.asked and state.compiling.answer
             if error.code != "user-exception" or not told or stop > 0:
                 raise
@@ -168,6 +173,7 @@ def _attempt(
     session.compiling, session.gradients.opaque = state.compiling, state.opaque
     session.gradients.reshapes, session.growing.known = state.reshapes, state.growing
     session.ends.around, state.blocks.checked = state.blocks, False
+    session.taken.held, state.held.made = state.held, False
     state.comptime = False
     if rest is None:
         _refuse_disabled(target)

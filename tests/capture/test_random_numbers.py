@@ -30,7 +30,7 @@ GENERATOR.normal(size=2) * 2 + GENERATOR.random()
 x * np.random.uniform(-1, 1) + torch.as_tensor(np.random.randint(0, 4, size=2))
 [random.Random(3).random(), x + 1, random.random()]
 [(r := random.Random(4)).random(), r.seed(2), x * r.uniform(1, 2), random.Random(4).random()]
-[(g := np.random.default_rng(seed=3)).standard_normal(2), g.random() + x, x + torch.from_numpy(np.random.RandomState(3).rand(2))]
+[(g := np.random.default_rng(seed=3)).standard_normal(2), g.random() + x, np.random.RandomState(3).rand(2)]
 [random.random() for _ in range(3)] + [np.random.choice(5, size=2)]
 """
 BREAKING = """

@@ -73,7 +73,7 @@ def test_the_command_that_a_message_ends_with_explains_the_code(code: str) -> No
 
 def test_a_message_has_every_part() -> None:
     def inside(x):
-        return x.max().item()
+        return x.max().data_ptr()
 
     def outside(x):
         return x * inside(x + 1)
@@ -84,7 +84,7 @@ def test_a_message_has_every_part() -> None:
     assert lines[0].startswith("[data-dependent-value] ")
     places = [k for k, line in enumerate(lines) if line.startswith("  File ")]
     assert [line.rpartition(", in ")[2] for line in lines if line.startswith("  File ")] == ["outside", "inside"]
-    assert lines[places[1] + 1].strip() == "return x.max().item()" and set(lines[places[1] + 2].strip()) == {"^"}
+    assert lines[places[1] + 1].strip() == "return x.max().data_ptr()" and set(lines[places[1] + 2].strip()) == {"^"}
     assert lines[-2].startswith("  What to do: ") and lines[-1].endswith(explained_by("data-dependent-value"))
 
 

@@ -37,6 +37,13 @@ WHOLE_GRAPHS: dict[str, Callable[[Any], Any]] = {
     "list": lambda x: (x * x[:3].tolist()[1], x[:2].tolist()),
     "alpha": lambda x: x.add(x, alpha=x.max().item()),
     "text": lambda x: (x + 1, f"{x.sum().item():.2f}"),
+    "compared": lambda x: (x + 1, x.sum().item() > 2, x.max().item() == 2.0, x.sum().item() is not None),
+    "the larger": lambda x: (x * max(x.sum().item(), x.max().item(), 0.5), min(float(x[0]), float(x[1]))),
+    "powers": lambda x: x * x.max().item() ** 2 - (x.sum().item() + 1) ** 3,
+    "integers of floats": lambda x: (int(x.abs().sum()) ** 2, x + (int(x.max()) << 2), int(x.max()) & 3 | 8),
+    "rounded": lambda x: (round(x.sum().item(), 1), round(x.sum().item()), x + round(float(x.max()), 2)),
+    "flags": lambda x: (x * x.any().item(), (x > 9).any().item() + 1, x.all().item() | True, -x.any().item()),
+    "sum of all": lambda x: (sum(v.item() for v in x), [v.item() for v in x][1:3], x),
     "is None": lambda x: x if x.sum().item() is None else x * isinstance(x.sum().item(), (int, float)),
 }
 
@@ -63,7 +70,7 @@ def test_one_graph(case: str, backend: str) -> None:
     assert len(compiled._dovetail_dispatcher.entries) == 1
 
 
-@pytest.mark.parametrize("case", sorted(WHOLE_GRAPHS.keys() - {"native functions", "arithmetic"}))
+@pytest.mark.parametrize("case", sorted(WHOLE_GRAPHS.keys() - {"native functions", "arithmetic", "the larger"}))
 def test_integers(case: str) -> None:
     fn = WHOLE_GRAPHS[case]
     compiled = dovetail.compile(fn, backend="eager", fullgraph=True)
@@ -114,6 +121,60 @@ def test_printed_after_the_graph(capsys: Any) -> None:
     assert capsys.readouterr().out == f"loss {X.sum().item()}\n"
 
 
+#: What tensors can do in the place of numbers is compiled like everything else; `item` is called on results alone.
+WITHOUT_ITEM = "item float arithmetic returned text".split()
+
+
+@pytest.mark.parametrize("case", WITHOUT_ITEM)
+def test_a_number_that_only_meets_tensors_stays_one(case: str) -> None:
+    graphs = []
+    compiled = dovetail.compile(
+        WHOLE_GRAPHS[case], fullgraph=True, backend=lambda graph, inputs: graphs.append(graph.code) or graph
+    )
+    same(compiled(X), WHOLE_GRAPHS[case](X))
+    assert len(graphs) == 1 and ".item()" not in graphs[0]
+
+
+def asserted(x):
+    if x.sum().item() <= 0:  # pytest makes something else of assert statements
+        raise AssertionError("not positive")
+    return x + 1
+
+
+def checked_number(x):
+    torch._check(x.sum().item() > 0, lambda: "not positive")
+    torch._check_value(x.sum().item() != 4)
+    return x + 1
+
+
+def raising(x):
+    y = x * 2
+    if x.max().item() < 0.5:
+        raise ValueError("too small")
+    return y
+
+
+def effects_before(x):
+    x.add_(1)
+    if x.sum().item() <= 0:  # pytest makes something else of assert statements
+        raise AssertionError("not positive")
+    return x + 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+@pytest.mark.parametrize("fn", [asserted, checked_number, raising, effects_before])
+def test_what_a_number_must_be_is_checked_by_the_graph(fn: Any, backend: str) -> None:
+    compiled, found = dovetail.compile(fn, backend=backend, fullgraph=True), []
+    for x in (X, X - 9, X):
+        for call in (fn, compiled):
+            given = x.clone()
+            try:
+                found.append((call(given), given))
+            except (RuntimeError, ValueError, AssertionError) as error:
+                found.append((type(error), str(error), given))
+        same(found[-1], found[-2])
+
+
 BREAKS: dict[str, Callable[[Any], Any]] = {
     "branch": lambda x: x + 1 if x.sum().item() > 0 else x - 1,
     "truth": lambda x: x + 1 if int(x.max()) else x - 1,
@@ -135,5 +196,9 @@ def test_what_needs_the_value_breaks_the_graph(case: str) -> None:
 
 
 def test_without_the_setting_it_breaks() -> None:
-    with dovetail.config.patch(capture_scalar_outputs=False), pytest.raises(dovetail.GraphBreakError):
-        dovetail.compile(WHOLE_GRAPHS["item"], backend="eager", fullgraph=True)(X)
+    compiled = dovetail.compile(WHOLE_GRAPHS["item"], backend="eager")
+    with dovetail.config.patch(capture_scalar_outputs=False), dovetail.error_on_graph_break(True):
+        with pytest.raises(dovetail.GraphBreakError):
+            compiled(X)
+    with dovetail.config.patch(capture_scalar_outputs=False):  # where no graph may end, numbers stay
+        same(dovetail.compile(WHOLE_GRAPHS["item"], backend="eager", fullgraph=True)(X), WHOLE_GRAPHS["item"](X))

@@ -12,18 +12,19 @@ from torch.fx import Node
 
 from dovetail.capture.numbers.input_numbers import is_number
 from dovetail.capture.tables.graph_functions import impure
-from dovetail.capture.tables.operator_names import ARITHMETIC, BINARY
+from dovetail.capture.tables.operator_names import ARITHMETIC, BINARY, COMPARE
 from dovetail.capture.values.base import Args, Const, NotNative, Session, Value
 from dovetail.capture.values.number import Precedence, SymbolicNumber
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.literals import has_text
 
 DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+SHIFTS, BITWISE = ("lshift", "rshift"), ("and", "or", "xor")
 UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "pos": operator.pos}
 
 #: Native functions of one number, and the type that they give; None: the argument's.
 FUNCTIONS: dict[Any, type | None] = {
-    float: float, int: int, abs: None, math.floor: int, math.ceil: int, math.trunc: int,
+    float: float, int: int, abs: None, round: int, math.floor: int, math.ceil: int, math.trunc: int,
     **dict.fromkeys(
         (math.sqrt, math.exp, math.log, math.log2, math.log10, math.sin, math.cos, math.tan, math.tanh, math.fabs),
         float,
@@ -44,7 +45,7 @@ class InGraph(SymbolicNumber):
 
     def binary(self, s: Session, name: str, left: Value, right: Value) -> Value | None:
         both = all(isinstance(v, InGraph) or _plain(v) for v in (left, right))
-        return _unknown(s) if both and name not in ARITHMETIC else None
+        return _unknown(s) if both and name != "matmul" else None
 
     def unary(self, s: Session, name: str) -> Value | None:
         return _unknown(s)
@@ -77,12 +78,11 @@ class GraphNumber(InGraph):
         return self.kind
 
     def binary(self, s: Session, name: str, left: Value, right: Value) -> Value | None:
-        if name not in ARITHMETIC:
-            return super().binary(s, name, left, right)
         if not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
-            return None
-        function = BINARY[name]
-        kind = float if function is operator.truediv or float in (left.cls, right.cls) else int
+            return None if name in ARITHMETIC else super().binary(s, name, left, right)
+        function, kind = BINARY[name], _kind(name, left, right)
+        if kind is None:
+            return super().binary(s, name, left, right)
         if isinstance(right, Const) and right.value == 0 and function in DIVISIONS:
             try:
                 function(left.cls(1), right.value)
@@ -92,14 +92,25 @@ class GraphNumber(InGraph):
 
     def unary(self, s: Session, name: str) -> Value | None:
         function = UNARY.get(name)
-        return _unknown(s) if function is None else _number(s, function, (self.node,), self.kind)
+        kind = int if self.kind is bool else self.kind
+        return _unknown(s) if function is None else _number(s, function, (self.node,), kind)
+
+    def compare(self, s: Session, sign: str, left: Value, right: Value) -> Value | None:
+        if not all(isinstance(v, GraphNumber) or _constant(v) for v in (left, right)):
+            return super().compare(s, sign, left, right)
+        return _number(s, COMPARE[sign][0], (_argument(left), _argument(right)), bool)
 
     def apply(self, s: Session, function: Any, args: Args) -> Value | None:
+        plain = all(isinstance(v, GraphNumber) or _constant(v) for v in args)
+        if plain and function in (max, min) and len({v.cls for v in args}) == 1 < len(args):
+            return _number(s, function, tuple(map(_argument, args)), self.kind)
+        if plain and function is round and len(args) == 2 and args[0] is self and args[1].cls is int:
+            return _number(s, round, tuple(map(_argument, args)), self.kind)
         if len(args) != 1 or function not in FUNCTIONS:
             return None
         if function is self.kind:
             return self
-        return _number(s, function, (self.node,), FUNCTIONS[function] or self.kind)
+        return _number(s, function, (self.node,), FUNCTIONS[function] or (int if self.kind is bool else self.kind))
 
     def as_argument(self, s: Session, numbers: bool) -> tuple[Any, Any] | None:
         return (self.node, self.kind(1)) if numbers and s.graph is s.root else None
@@ -107,15 +118,16 @@ class GraphNumber(InGraph):
 
 def takes(s: Session, fake: torch.Tensor) -> bool:
     """Are the tensor's elements numbers of the graph, once the program reads them?"""
-    return s.options.capture_scalar_outputs and fake.dtype is not torch.bool and not fake.is_complex()
+    return s.options.capture_scalar_outputs and not fake.is_complex()
 
 
 def item(s: Session, tensor: TensorValue) -> Value | None:
-    """`tensor.item()` as a node; None where numbers do not stay in the graph, or it is no int or float."""
+    """`tensor.item()` as a node; None where numbers do not stay in the graph, or it is no int, bool or float."""
     fake = tensor.fake
     if not takes(s, fake) or fake.numel() != 1:
         return None
-    return _made(s, s.graph.call_method("item", (tensor.node,)), float if fake.is_floating_point() else int)
+    kind = float if fake.is_floating_point() else bool if fake.dtype is torch.bool else int
+    return _made(s, s.graph.call_method("item", (tensor.node,)), kind)
 
 
 def raising(graph: Any, outputs: list) -> list:
@@ -150,7 +162,7 @@ def _plain(value: Any) -> bool:
 
 
 def _constant(value: Any) -> bool:
-    return isinstance(value, Const) and value.cls in (int, float) and has_text(value.value)
+    return isinstance(value, Const) and value.cls in (int, float, bool) and has_text(value.value)
 
 
 def in_graph(s: Session, number: Any) -> Any:
@@ -158,6 +170,21 @@ def in_graph(s: Session, number: Any) -> Any:
     if not has_text(number):
         s.unsupported("graph-argument", "an integer of so many digits cannot be part of a graph")
     return number
+
+
+def _kind(name: str, left: Value, right: Value) -> type | None:
+    """The type of the result, where it follows from those of the operands."""
+    kinds = {left.cls, right.cls}
+    if name in ARITHMETIC:
+        return float if name == "truediv" or float in kinds else int
+    if name in BITWISE:
+        return None if float in kinds else bool if kinds == {bool} else int
+    power = right.value if isinstance(right, Const) and right.cls is int else -1
+    if power < 0 or name not in (*SHIFTS, "pow"):
+        return None
+    if left.cls is float:
+        return float if name == "pow" else None
+    return int
 
 
 def _argument(value: Any) -> Any:
@@ -180,4 +207,6 @@ def _may_raise(node: Any) -> bool:
 
 
 #: Of the functions above, those that have a result for every number.
-TOTAL = frozenset((*map(BINARY.get, ARITHMETIC), *UNARY.values(), abs, float, math.fabs, math.tanh)) - {*DIVISIONS}
+_TOTAL = map(BINARY.__getitem__, (*ARITHMETIC, *BITWISE, *SHIFTS))
+_COMPARED = (function for function, _, _ in COMPARE.values())
+TOTAL = frozenset((*_TOTAL, *_COMPARED, *UNARY.values(), abs, float, max, min, math.fabs, math.tanh)) - {*DIVISIONS}

@@ -1,11 +1,11 @@
-"""Numbers that an optimizer takes out of tensors only to combine them with tensors again.
+"""Numbers that a program takes out of tensors only to combine them with tensors again.
 
     alpha = max(eps, p.norm(2).item() / n)      norm = p.norm(2).to(float64) / n; alpha = where(norm > eps, norm, eps)
     p.add_(update, alpha=-alpha)                p.add_(update * -alpha)
 
 They stay 0-d float64 tensors of the graph, whose arithmetic rounds as Python's does. What Python would raise for (a
-divisor that may be zero) or decide by such a number ends the graph. Elsewhere than in optimizers `item()` ends it at
-once: users expect what follows to see the number.
+divisor that may be zero) or decide by such a number ends the graph. Elsewhere than in optimizers, and without
+`fullgraph` or `capture_scalar_outputs`, `item()` ends it at once: users expect what follows to see the number.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue, tensors_in
 from dovetail.capture.values.number import Precedence
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.records import dataclass
 
 EXACT = 2**53  # the integers up to here are float64s
 
@@ -30,6 +31,17 @@ TAKE_TENSORS = frozenset("add sub mul div truediv iadd isub imul itruediv addcmu
 LISTS_TAKE_TENSORS = frozenset("add sub mul div".split())
 #: Of tensors beside one: half precision would round the number first, integers would become float64.
 BESIDE = (torch.float32, torch.float64)
+
+
+@dataclass
+class TensorNumbers:
+    """For all attempts at one capture: may there be such numbers outside of optimizers, and has this attempt any?
+
+    What cannot be done with a tensor makes capture start again, with numbers that PyTorch takes out (`GraphNumber`).
+    """
+
+    allowed: bool = True
+    made: bool = False
 
 
 class TensorNumber(InGraph):
@@ -70,10 +82,12 @@ class TensorNumber(InGraph):
 
 
 def item(s: Session, tensor: TensorValue) -> Value | None:
-    """`tensor.item()` in an optimizer's code; None where it is no float, or elsewhere."""
-    fake = tensor.fake
-    if not in_optimizer(s) or fake.numel() != 1 or fake.dtype not in BESIDE or s.options.numerics == "eager":
+    """`tensor.item()` of a float, in an optimizer's code or where no number may end the graph; else None."""
+    fake, held, inside = tensor.fake, s.taken.held, in_optimizer(s)
+    wanted = inside or s.options.capture_scalar_outputs and held.allowed
+    if not wanted or fake.numel() != 1 or fake.dtype not in BESIDE or s.options.numerics == "eager":
         return None
+    held.made |= not inside
     found = s.torch_method("detach", [tensor], {})
     found = s.torch_method("to", [found], {"dtype": Const(torch.float64), "copy": Const(True)})
     return _number(s, s.torch_method("reshape", [found, TupleValue([])], {}))

@@ -11,7 +11,7 @@ import torch
 
 from dovetail.capture.cpython import special_results
 from dovetail.capture.numbers import input_numbers
-from dovetail.capture.numbers.graph_numbers import GraphNumber
+from dovetail.capture.numbers.graph_numbers import InGraph
 from dovetail.capture.outside import stable_arguments
 from dovetail.capture.protocols.operators import native_call
 from dovetail.capture.values.base import Const, NotNative, Session, Value
@@ -29,7 +29,7 @@ FUNCTION = types.FunctionType
 def to_string(s: Session, value: Value, spec: str, function: Callable[..., str] = str) -> Value:
     """`format(value, spec)`, or that of `function(value)`; the text of a tensor is made after the graph."""
     if function is format:
-        if isinstance(value, (TensorValue, GraphNumber)):
+        if isinstance(value, (TensorValue, InGraph)):
             return _formatted_later(s, value, spec)
         if type(s.static(value.cls, "__format__")) is FUNCTION:
             found = s.call_special(value, "__format__", Const(spec))
@@ -42,7 +42,7 @@ def to_string(s: Session, value: Value, spec: str, function: Callable[..., str] 
         if made is not None:
             return made
         return native_call(s, lambda v: format(v if spec else function(v), spec), value.value)
-    if isinstance(value, (TensorValue, GraphNumber)):
+    if isinstance(value, (TensorValue, InGraph)):
         return DeferredText(s, [(function, _kept(s, value), spec)])
     if isinstance(value, DeferredText):
         return value if function is str and not spec else value.native()
@@ -57,8 +57,8 @@ def _formatted_later(s: Session, value: Any, spec: str) -> Value:
     text = DeferredText(s, [(format, _kept(s, value), spec)])
     if not spec:
         return text
-    if isinstance(value, GraphNumber):
-        kind = value.kind
+    if isinstance(value, InGraph):
+        kind = value.cls
     elif value.cls is torch.Tensor and value.fake.dim() == 0 and value.fake.device.type != "meta":
         kind = _kind(value.fake.dtype)
     else:

@@ -30,6 +30,7 @@ class Taken:
     parts: dict[Source, Value] = field(default_factory=dict)  # of tensors, as inputs of their own; see rows.py
     numbers: dict[Source, torch.fx.Node] = field(default_factory=dict)  # placeholders of numbers
     has_tensor_numbers: bool = False  # see numbers/tensor_numbers.py
+    held: Any = None  # `tensor_numbers.TensorNumbers`
 
 
 @dataclass(slots=True)

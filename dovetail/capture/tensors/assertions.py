@@ -19,11 +19,13 @@ import torch
 
 from dovetail.bytecode import decode
 from dovetail.capture.numbers import optimizer_counters
+from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.numbers.unbacked_sizes import Claim
 from dovetail.capture.tensors import torch_function
 from dovetail.capture.tensors.repeatable import Repeatable, repeatable
 from dovetail.capture.values.base import NONE, Const, RestartCapture, Session, Value
 from dovetail.capture.values.callables import ClassValue, FunctionValue
+from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.records import dataclass
 from dovetail.ops.own.check import ERRORS, check
@@ -66,7 +68,7 @@ def asserted(f: Frame, value: Value) -> bool | None:
     """The truth with which the program goes on, if this or the next instruction jumps by it to what raises otherwise,
     and the graph can check.
     """
-    if not isinstance(value, (TensorValue, Claim)):
+    if not isinstance(value, (TensorValue, Claim)) and type(value) is not GraphNumber:
         return None
     jump = f.at if f.code.instructions[f.at].name in JUMPS else f.at + 1
     instruction = f.code.instructions[jump]
@@ -79,7 +81,7 @@ def asserted(f: Frame, value: Value) -> bool | None:
     raised = ahead or there
     if isinstance(value, Claim):
         return _expected(f.s, value, passes) if not _inside(f.s) else None
-    return passes if checked(f.s, value, passes, raised) else None  # type: ignore[arg-type]
+    return passes if checked(f.s, condition(f.s, value), passes, raised) else None  # type: ignore[arg-type]
 
 
 def _raised(f: Frame, at: int) -> FailedCheck | None:
@@ -118,9 +120,15 @@ def _expected(s: Session, claim: Claim, passes: bool) -> bool | None:
     return passes
 
 
+def condition(s: Session, value: Value) -> Any:
+    """The tensor that says whether it is true."""
+    number = type(value) is GraphNumber and s.graph is s.root
+    return s.torch_call(torch.full, [TupleValue([]), value], {"dtype": Const(torch.bool)}) if number else value
+
+
 def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -> bool:
     """Does the graph raise now where the only element is not `passes`?"""
-    one = not value.fake._has_symbolic_sizes_strides and value.fake.numel() == 1
+    one = isinstance(value, TensorValue) and not value.fake._has_symbolic_sizes_strides and value.fake.numel() == 1
     if not one or s.graph is not s.root or torch_function.active(s, [value]):
         return False
     if optimizer_counters.outcome(s, value) is not None:
@@ -129,8 +137,8 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -
     if inside and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
         return False
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
-    condition = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
-    given: tuple = (condition.node, [], _escaped(raised.text), raised.error.__name__)
+    holds = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
+    given: tuple = (holds.node, [], _escaped(raised.text), raised.error.__name__)
     s.state_node(check, *given, *((True,) if inside else ()))
     s.ends.around.checked |= inside
     return True
@@ -138,6 +146,7 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -
 
 def check_all(s: Session, value: Value, error: Value, message: Value) -> bool:
     """`torch._check_tensor_all` and its like: does the graph check it?"""
+    value = condition(s, value)
     text = _FAILED if message is NONE else _constant(message)
     known = isinstance(error, ClassValue) and ERRORS.get(error.native().__name__) is error.native()
     if text is None or not known or not isinstance(value, TensorValue) or value.fake.dtype is not torch.bool:

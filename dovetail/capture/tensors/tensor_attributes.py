@@ -182,10 +182,8 @@ def _data_dependent(name: str, in_graph: Callable[[Any, Any], Value | None] | No
 def _item(s: Session, value: TensorValue) -> Value | None:
     if (known := literals.number(s, value)) is not None:
         return known
-    if s.options.capture_scalar_outputs and (size := unbacked_sizes.item(s, value)) is not None:
-        return size  # which may be more than a number: a size
-    made = graph_numbers.item(s, value) or optimizer_counters.number(s, value) or tensor_numbers.item(s, value)
-    return made or unbacked_sizes.item(s, value)
+    made = optimizer_counters.number(s, value) or tensor_numbers.item(s, value)
+    return made or unbacked_sizes.item(s, value) or graph_numbers.item(s, value)
 
 
 LONGEST_LIST = 64

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.capture.numbers import dispatch
-from dovetail.capture.numbers.tensor_numbers import TensorNumber
-from dovetail.capture.numbers.unbacked_sizes import UnbackedSize
+from dovetail.capture.numbers.graph_numbers import InGraph
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.tensors.extremes import choose
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
@@ -21,7 +20,7 @@ def _extreme(sign: str, name: str) -> Any:
             return kwargs.get("default") or s.throw(ValueError, f"{name}() arg is an empty sequence")
         key = kwargs.get("key", NONE)
         plain = isinstance(key, Const)
-        kinds = {v.cls if isinstance(v, (Const, TensorNumber, UnbackedSize)) else None for v in items}
+        kinds = {v.cls if isinstance(v, (Const, InGraph)) else None for v in items}
         free = answering(*items) is not None
         if plain and (kinds == {float} or kinds == {int} and free):
             made = dispatch.call(s, {"min": min, "max": max}[name], items) if len(items) > 1 else None

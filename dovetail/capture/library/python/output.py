@@ -16,7 +16,7 @@ import torch
 
 from dovetail.capture.breaks.call_sites import LEVELS, called_at, sites
 from dovetail.capture.interpreter.frame import Frame
-from dovetail.capture.numbers.graph_numbers import GraphNumber
+from dovetail.capture.numbers.graph_numbers import InGraph
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.tables.known_callables import CALL_LATER, KNOWN, known
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value, boolean
@@ -45,7 +45,7 @@ def _call_later(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 def settled(s: Session, function: Value, value: Value) -> Value:
     """The value in a form that looks the same after the graph has run."""
-    if s.effects.stack is not None or isinstance(value, (Const, KnownValue, DeferredText, GraphNumber)):
+    if s.effects.stack is not None or isinstance(value, (Const, KnownValue, DeferredText, InGraph)):
         return value
     if isinstance(value, TensorValue):
         return Snapshot(s, value)

@@ -14,6 +14,7 @@ import torch.overrides
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.library.torch.constructors import element_type
 from dovetail.capture.numbers import unbacked_sizes
+from dovetail.capture.numbers.graph_numbers import GraphNumber
 from dovetail.capture.numbers.input_numbers import varies
 from dovetail.capture.numbers.unbacked_sizes import Claim, UnbackedSize
 from dovetail.capture.process.settings import state
@@ -111,17 +112,25 @@ for _name in ("nonzero", "unique", "unique_consecutive", "masked_select", "argwh
     KNOWN[getattr(torch, _name)] = _of_late_size(getattr(torch, _name))
 
 
-def _check(s: Session, args: Args, kwargs: Kwargs) -> Value:
+def _check(error: type[Exception]) -> Handler:
     """`torch._check(condition, message)` and its like: of unbacked sizes, a fact that the graph checks."""
-    condition = args[0] if args else kwargs.get("cond")
-    known = condition.known(s) if isinstance(condition, Claim) else condition is TRUE or None
-    if isinstance(condition, Claim) and known is None:
-        unbacked_sizes.check(s, condition)
-        return NONE
-    return NONE if known else INLINE
+
+    def check(s: Session, args: Args, kwargs: Kwargs) -> Value:
+        given = dict(zip(("cond", "message"), args)) | kwargs
+        condition = given.get("cond")
+        if type(condition) is GraphNumber and check_all(s, condition, s.wrap(error, None), given.get("message", NONE)):
+            return NONE
+        known = condition.known(s) if isinstance(condition, Claim) else condition is TRUE or None
+        if isinstance(condition, Claim) and known is None:
+            unbacked_sizes.check(s, condition)
+            return NONE
+        return NONE if known else INLINE
+
+    return check
 
 
-KNOWN.update(dict.fromkeys((torch._check, torch._check_index, torch._check_value, torch._check_type), _check))
+_RAISE = {"": RuntimeError, "_index": IndexError, "_value": ValueError, "_type": TypeError}
+KNOWN.update((getattr(torch, f"_check{name}"), _check(error)) for name, error in _RAISE.items())
 
 
 @known(torch._check_tensor_all_with)
