@@ -34,7 +34,7 @@ from dovetail.interop.shapes_spec import varying_names
 from dovetail.ir import marks
 from dovetail.ir.marks import original_of
 from dovetail.loading import loaded
-from dovetail.options import apart, checked_limit, checked_mode, checked_options
+from dovetail.options import apart, checked_limit, checked_mode, checked_options, without_filter
 from dovetail.public.comptime import comptime
 from dovetail.public.control import (
     allow_in_graph,
@@ -90,6 +90,7 @@ def compile(
         `(gm, example_inputs) -> callable`. None is the default backend.
     mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
     options: finer choices than a mode, by name. A callable backend is given those that are unknown as `options`.
+        `guard_filter_fn` is given descriptions of guards and says which to check; without some, results may be wrong.
     disable: return the model as it is.
     name: shown with the function's own in messages and profiles.
     recompile_limit: entries for calls of one kind, in place of `config.recompile_limit`.
@@ -118,7 +119,8 @@ def _request(
     if name is not None and not isinstance(name, str):
         raise InvalidArgument(f"name must be a text, not {name!r}")
     backend = _backend(backend)
-    own, others = (options, {}) if not callable(backend) else apart(options)
+    plain, guard_filter = without_filter(options)
+    own, others = apart(plain) if callable(backend) else (plain, {})
     return Request(
         _flag("fullgraph", fullgraph),
         _dynamic(dynamic),
@@ -126,6 +128,7 @@ def _request(
         checked_mode(mode, options),
         checked_options(own) | checked_limit(recompile_limit, own),
         name=name,
+        guard_filter=guard_filter,
         varying=varying_names(shapes_spec),
     )
 

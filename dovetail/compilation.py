@@ -85,6 +85,8 @@ class Compilation:
     def _keeping(self) -> Keeping | None:
         if self.options.backend != "dovetail" or self.events.watched or config.repro_level >= 4:
             return None
+        if self.request.guard_filter is not None:  # what it does is not written down anywhere
+            return None
         given = self.request.given
         if not config.warm_start and not given:
             return None
@@ -106,6 +108,11 @@ class Compilation:
             known = {REPEATED: AGAIN in has, NO_OVERRIDES: NO_OVERRIDES in has, FAILED: self.after.failed}
             captured.graph.meta |= known
         return replace(captured, names={**has, **names})
+
+    def filtered(self, captured: Captured) -> Captured:
+        """Without the guards that the user does not want."""
+        keeps = self.request.guard_filter
+        return captured if keeps is None else guards.filtered(captured, keeps, *self.call)
 
     def own(self) -> dict[str, Any]:
         """What each process makes for itself, by the names that a residual has for it."""

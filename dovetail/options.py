@@ -100,6 +100,19 @@ def checked_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return dict(options or {})
 
 
+GUARD_FILTER = "guard_filter_fn"  # among the options, as PyTorch has it; no choice that code depends on
+
+
+def without_filter(options: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, Any]:
+    """The options but the filter of guards, and that; raises InvalidArgument where it is no function."""
+    if not isinstance(options, Mapping) or GUARD_FILTER not in options:
+        return options, None
+    found = options[GUARD_FILTER]
+    if found is not None and not callable(found):
+        raise InvalidArgument(f"option {GUARD_FILTER!r} must be a function of a list of guards, not {found!r}")
+    return {name: value for name, value in options.items() if name != GUARD_FILTER}, found
+
+
 def apart(options: Mapping[str, Any] | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options that are Dovetail's, and the others, which a user's backend may know."""
     given = dict(options or {}) if isinstance(options, Mapping | None) else checked_options(options)

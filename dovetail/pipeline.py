@@ -123,6 +123,7 @@ def compile_entry(wanted: Compilation) -> guards.Entry:
     kept = wanted.keep(captured, once)
     tell_captured(events, wanted.fn, captured)
     with events.stage("guards"):
+        captured = wanted.filtered(captured)
         entry = guards.build(captured, wanted.fn, graph, wanted.taken)
     events.artifact("guards", lambda: entry.text)
     if once:

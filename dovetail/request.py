@@ -46,7 +46,7 @@ SETTINGS_OF_A_COMPILATION = (
     "trace_numpy", "check_kernels", "cudagraphs",
 )  # fmt: skip
 
-ARGUMENTS = ("fullgraph", "dynamic", "backend", "mode", "user_options", "name", "varying")
+ARGUMENTS = ("fullgraph", "dynamic", "backend", "mode", "user_options", "name", "guard_filter", "varying")
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Request:
     # other options, after what has failed with these
     given: Mapping[str, bytes] = field(default_factory=dict, compare=False, repr=False)  # compilations out of a file
     name: str | None = None  # shown before the function's own
+    guard_filter: Any = None  # says which guards are worth checking
     varying: frozenset[str] = frozenset()  # the names of numbers and sizes that vary, as the user says
 
     @property

@@ -132,6 +132,17 @@ def load(
     return take_apart(captured.residual).function([f"return [{values}]"], "inputs", namespace)[0](*args, **kwargs)
 
 
+def loaded_one_by_one(
+    captured: Captured, fn: Any, sources: Sequence[Source], args: tuple, kwargs: Mapping[str, Any]
+) -> list:
+    """The same with MISS for what leads nowhere."""
+    tries = ((f"try: found.append({s.expr()})", "except Exception: found.append(_MISS)") for s in sources)
+    body = ["found = []", *(line for lines in tries for line in lines), "return found"]
+    residual, namespace = take_apart(captured.residual), _namespace(captured, fn, None)
+    found: list = residual.function(body, "values", namespace)[0](*args, **kwargs)
+    return found
+
+
 def failing(
     captured: Captured, fn: Any, looked_at: Sequence[Guard], args: tuple, kwargs: Mapping[str, Any]
 ) -> list[Failure]:

@@ -12,7 +12,7 @@ from typing import Any
 from dovetail.errors import InvalidArgument
 from dovetail.interop.backends import BACKENDS
 from dovetail.ir.noted import note
-from dovetail.options import MODES, USER_OPTIONS
+from dovetail.options import GUARD_FILTER, MODES, USER_OPTIONS
 
 #: Backends of PyTorch's that stand for its own compiler, and so for Dovetail.
 ITS_OWN = ("inductor", "cudagraphs")
@@ -36,9 +36,9 @@ def choices(mode: str | None, options: Mapping[str, Any] | None) -> dict[str, An
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:
     named = {SAME.get(name, name).replace("-", "_"): value for name, value in options.items()}
-    for name in named.keys() - USER_OPTIONS.keys():
+    for name in named.keys() - USER_OPTIONS.keys() - {GUARD_FILTER}:
         note(f"option {name}", f"dovetail has nothing that the option {name!r} of torch.compile could choose")
-    return {name: value for name, value in named.items() if name in USER_OPTIONS}
+    return {name: value for name, value in named.items() if name in USER_OPTIONS or name == GUARD_FILTER}
 
 
 def chosen(backend: Any) -> str | Callable[..., Any]:
