@@ -41,14 +41,18 @@ def marks_of(tensor: Any) -> Marks:
     return found or NO_MARKS
 
 
-#: Where PyTorch keeps what `torch._dynamo.mark_dynamic` and its like say.
-_TORCHS = ("_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_static_indices")
+#: Where PyTorch keeps what `torch._dynamo.mark_dynamic` and its like say. An "unbacked" size is free like others.
+_TORCHS = (
+    "_dynamo_dynamic_indices", "_dynamo_weak_dynamic_indices", "_dynamo_static_indices", "_dynamo_unbacked_indices",
+    "_dynamo_strict_unbacked_indices",
+)  # fmt: skip
 
 
 def _marks_of_torch(found: Mapping[str, Any]) -> Marks:
-    dynamic, perhaps, static = (found.get(name) or () for name in _TORCHS)
+    dynamic, perhaps, static, unbacked, strict = (found.get(name) or () for name in _TORCHS)
     bounds = {r.dim: (r.min, r.max) for r in found.get("_dynamo_dynamic_range") or ()}
-    return Marks({k: bounds.get(k, (None, None)) for k in dynamic}, frozenset(perhaps), frozenset(static))
+    dynamic = {k: bounds.get(k, (None, None)) for k in (*dynamic, *strict)}
+    return Marks(dynamic, frozenset((*perhaps, *unbacked)), frozenset(static))
 
 
 @dataclass(frozen=True)

@@ -263,6 +263,27 @@ def test_a_constant_result_of_what_is_computed() -> None:
     assert check(lambda x: x + constant(x * 2), X) == [1, 1]
 
 
+TABLE = torch.arange(4.0)
+total = dovetail.assume_constant_result(lambda t, by=None: (t if by is None else t * by).sum().item())
+WITH_TENSORS = [
+    lambda x: x * total(TABLE),
+    lambda x: x + total(x, by=x) + total(t=TABLE),
+    lambda x: x + 1 if total(TABLE) > 3 else x - 1,
+]
+
+
+@pytest.mark.parametrize("fn", WITH_TENSORS)
+def test_a_constant_of_tensors_from_outside_is_asked_for_while_capturing(fn) -> None:
+    torch.testing.assert_close(dovetail.compile(fn, backend="eager", fullgraph=True)(X), fn(X))
+
+
+def test_a_constant_of_a_tensor_that_the_graph_has_changed_ends_it() -> None:
+    def fn(x):
+        return x.add_(1) * 2 + total(x)
+
+    torch.testing.assert_close(dovetail.compile(fn, backend="eager")(X.clone()), fn(X.clone()))
+
+
 @pytest.mark.parametrize("substitute", [dovetail.substitute_in_graph, torch.compiler.substitute_in_graph], ids=named)
 def test_a_substitute_is_traced(substitute) -> None:
     """A substitution lasts as long as the process, so these are functions that no other test calls."""

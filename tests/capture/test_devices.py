@@ -14,7 +14,6 @@ cuda, backends = torch.cuda, torch.backends
 QUESTIONS = """
 cuda.is_available(), cuda.is_initialized(), cuda.device_count(), cuda.get_arch_list(), cuda.is_bf16_supported()
 torch.accelerator.is_available(), torch.accelerator.device_count(), torch.accelerator.current_accelerator()
-cuda.memory_allocated(), cuda.max_memory_allocated(), cuda.memory_reserved()
 backends.mps.is_available(), backends.mps.is_built(), torch.xpu.is_available(), torch.xpu.device_count()
 backends.cuda.matmul.allow_tf32, backends.cuda.matmul.fp32_precision, backends.cudnn.allow_tf32, backends.fp32_precision
 backends.cuda.matmul.allow_fp16_reduced_precision_reduction, backends.cuda.matmul.allow_bf16_reduced_precision_reduction
@@ -114,3 +113,14 @@ def test_a_switch_that_the_program_turns_is_seen_there_and_after_it(name, wanted
             found[-1].append((call(torch.ones(2)), eval(f"torch.backends.{name}")))
     exec(f"torch.backends.{name} = {before}")
     compare(found[1], found[0])
+
+
+def test_memory_in_use_is_none_of_them(two_gpus):
+    with pytest.raises(dovetail.GraphBreakError, match="how much memory"):
+        dovetail.compile(lambda x: x + cuda.memory_allocated(), backend="eager", fullgraph=True)(torch.ones(2))
+
+
+def test_no_memory_is_in_use_of_devices_that_are_not(monkeypatch):
+    monkeypatch.setattr(cuda, "_initialized", False)
+    function = lambda x: (x + 1, cuda.memory_allocated(), cuda.max_memory_allocated(), cuda.memory_reserved())  # noqa: E731
+    compare(dovetail.compile(function, backend="eager", fullgraph=True)(torch.ones(2)), function(torch.ones(2)))

@@ -161,6 +161,9 @@ def test_marks_that_pytorchs_compiler_is_told() -> None:
     x, bounds = torch.randn(4, 5), namedtuple("Bounds", "dim min max")(0, 2, 9)
     x._dynamo_dynamic_indices, x._dynamo_dynamic_range = {0}, {bounds}
     assert count(doubled, [(x,), (torch.randn(9, 5),), (torch.randn(2, 5),)]) == 1
+    for name in ("_dynamo_unbacked_indices", "_dynamo_strict_unbacked_indices", "_dynamo_weak_dynamic_indices"):
+        setattr(z := torch.randn(4, 5), name, {0})
+        assert count(doubled, [(z,), (torch.randn(9, 5),), (torch.randn(2, 5),)]) == 1
     fixed = [torch.randn(n, 5) for n in (2, 3, 4)]
     for y in fixed:
         y._dynamo_static_indices = {0}

@@ -19,6 +19,7 @@ from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodV
 from dovetail.capture.values.containers import ListValue
 from dovetail.capture.values.iterators import IteratorValue
 from dovetail.capture.values.objects import ObjectValue
+from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir import asked
 from dovetail.ir.marks import Mark
@@ -49,11 +50,18 @@ def _disable(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any)
     return s.unsupported("disabled-function", f"{_name(function)} is marked not to be compiled{why}")
 
 
+def _real(s: Session, value: Value) -> Any:
+    """What the function is given: a tensor from outside as it is, while the graph has changed none."""
+    origin = value.origin if isinstance(value, TensorValue) else None
+    changed = origin is not None and any(node.meta.get("mutates") for node in s.root.nodes)
+    return value.native() if origin is None or changed else origin
+
+
 def _constant(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
     """Call it now, once for each set of arguments, however often this part of the program is captured."""
     try:
-        native = [a.native() for a in args]
-        named = {k: v.native() for k, v in kwargs.items()}
+        native = [_real(s, a) for a in args]
+        named = {k: _real(s, v) for k, v in kwargs.items()}
     except NotNative:
         return s.unsupported(
             "constant-of-traced-value", f"{_name(function)} is marked as constant, but its arguments are computed here"

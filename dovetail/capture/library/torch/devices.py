@@ -10,7 +10,7 @@ import torch
 
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.process.settings import state
-from dovetail.capture.tables.known_callables import FOLDED, FOLDED_METHOD_TYPES, Handler, known
+from dovetail.capture.tables.known_callables import FOLDED, FOLDED_METHOD_TYPES, INLINE, Handler, known
 from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value
 from dovetail.ir.settings import PRECISIONS
 
@@ -30,6 +30,13 @@ def _start(s: Session, args: Args, kwargs: Kwargs) -> Value:
     except (AssertionError, RuntimeError) as error:
         return s.throw_native(error)
     return NONE
+
+
+@known(torch.cuda.memory_stats, torch.cuda.mem_get_info)
+def _memory(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    if torch.cuda.is_initialized():
+        s.unsupported("opaque-call", "the code asks how much memory a device has left, which is another while it runs")
+    return INLINE
 
 
 def _of_one_device(function: object) -> Handler:
