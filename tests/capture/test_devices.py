@@ -122,5 +122,5 @@ def test_memory_in_use_is_none_of_them(two_gpus):
 
 def test_no_memory_is_in_use_of_devices_that_are_not(monkeypatch):
     monkeypatch.setattr(cuda, "_initialized", False)
-    function = lambda x: (x + 1, cuda.memory_allocated(), cuda.max_memory_allocated(), cuda.memory_reserved())  # noqa: E731
+    function = lambda x: (x + 1, cuda.memory_allocated(), cuda.max_memory_allocated(), cuda.memory_reserved())
     compare(dovetail.compile(function, backend="eager", fullgraph=True)(torch.ones(2)), function(torch.ones(2)))
