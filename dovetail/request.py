@@ -23,6 +23,7 @@ from dovetail.diagnostics.events import CompileRecord, Events, Sink
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.diagnostics.trace import trace, warned
+from dovetail.interop import torch_settings
 from dovetail.interop.backends import BACKENDS, BUILT_IN
 from dovetail.ir.captured import Continuation, varying_names
 from dovetail.ir.outside import outside_reason
@@ -91,13 +92,16 @@ class Request:
     def options(self) -> Options:
         """The choices of a compilation that starts now: the arguments, else the settings."""
         backend = BACKENDS.resolve(self.backend)
-        settings = {n: getattr(config, n) for n in SETTINGS_OF_A_COMPILATION}
+        torchs = torch_settings.changed()
+        dynamic = torchs.pop("dynamic", None)
+        scalars = torchs.pop("capture_scalar_outputs", config.capture_scalar_outputs)
+        settings = {n: getattr(config, n) for n in SETTINGS_OF_A_COMPILATION} | torchs
         return Options(
             backend=backend, mode=self.mode or "default", fullgraph=self.fullgraph,
             reorderable_logging_functions=frozenset(config.reorderable_logging_functions),
             capture_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops and backend in BUILT_IN,
-            capture_scalar_outputs=config.capture_scalar_outputs or self.fullgraph,
-            dynamic=self.dynamic if config.dynamic_shapes else False,
+            capture_scalar_outputs=scalars or self.fullgraph,
+            dynamic=(dynamic if self.dynamic is None else self.dynamic) if config.dynamic_shapes else False,
             debug_dir=config.debug_dir if config.compile_debug else None,
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from dovetail.interop.torch_names import COMPILER, INSTEAD, STATE, compile
+from dovetail.interop.torch_names import COMPILER, INSTEAD, compile
+from dovetail.interop.torch_settings import STATE
 
 _LOCK = threading.RLock()
 #: The namespaces that are PyTorch's own, and what takes the place of what is in them.

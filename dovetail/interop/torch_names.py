@@ -18,6 +18,7 @@ import torch
 from dovetail import api
 from dovetail.errors import InvalidArgument
 from dovetail.interop.torch_arguments import ITS_OWN, choices, chosen
+from dovetail.interop.torch_settings import STATE, turned_off
 from dovetail.ir import marks
 from dovetail.ir.marks import Mark
 from dovetail.ir.noted import note
@@ -29,18 +30,9 @@ _TAKES = inspect.signature(api.compile).parameters.keys()
 _THEIRS = inspect.signature(COMPILE).parameters
 
 
-class State:
-    """Is Dovetail installed? A library that has wrapped its `compile` meanwhile keeps that afterwards."""
-
-    on = False
-
-
-STATE = State()
-
-
 @functools.wraps(COMPILE)
 def compile(model: Any = None, **given: Any) -> Any:
-    if not STATE.on:
+    if not STATE.on:  # a library has wrapped it meanwhile, and keeps it afterwards
         return COMPILE(model, **given)
     return api.compile(model, **_arguments(**given))
 
@@ -54,6 +46,7 @@ def _arguments(
             raise TypeError(f"compile() got an unexpected keyword argument {name!r}")
         if others.pop(name) != _THEIRS[name].default:
             note(f"argument {name}", f"dovetail has nothing that the argument {name!r} of torch.compile could choose")
+    others["disable"] = others.get("disable", False) or turned_off()
     backend = None if backend is None else chosen(backend)
     named = {"mode": mode, "options": options} if callable(backend) else choices(mode, options)
     return {"backend": backend, **named, **others}

@@ -83,7 +83,7 @@ def test_afterwards_all_is_as_before() -> None:
     assert torch.compile is not COMPILE
     dovetail.uninstall()
     dovetail.uninstall()
-    assert torch.compile is COMPILE and dict(vars(torch.compiler)) == NAMES
+    assert torch.compile is COMPILE and vars(torch.compiler).items() >= NAMES.items()
     with pytest.raises(ZeroDivisionError), dovetail.install():
         assert torch.compile is not COMPILE
         raise ZeroDivisionError
@@ -408,3 +408,55 @@ def test_guard_collectives(installed: None, told: Any) -> None:
     if setter is not None:
         assert [setter(True), setter(True), setter(False), setter(False)] == [False, True, True, False]
         assert len(told()) == 1
+
+
+# ---------------------------------------------------------------- settings of PyTorch's compiler
+
+
+def test_settings_that_a_program_has_changed() -> None:
+    program = """
+import torch, dovetail
+import torch._dynamo, torch._inductor.config
+settings = torch._dynamo.config, torch._inductor.config
+
+def options(**more):
+    return torch.compile(lambda x: x + 1, **more)._dovetail_dispatcher.compiler.options()
+
+def changed(config, **values):
+    with config.patch(**values):
+        return options()
+
+dynamo, inductor = settings
+with dovetail.install():
+    plain = options()
+    assert (plain.recompile_limit, plain.dynamic, plain.capture_scalar_outputs) == (8, None, False)
+    assert changed(dynamo, recompile_limit=3).recompile_limit == 3
+    assert changed(dynamo, cache_size_limit=4).recompile_limit == 4
+    assert changed(dynamo, capture_scalar_outputs=True).capture_scalar_outputs is True
+    assert changed(dynamo, automatic_dynamic_shapes=False).dynamic is False
+    assert changed(dynamo, assume_static_by_default=False).dynamic is True
+    assert changed(dynamo, trace_numpy=False).trace_numpy is False
+    assert changed(inductor, fallback_random=True).fallback_random is True
+    with dynamo.patch(recompile_limit=3, automatic_dynamic_shapes=False):
+        given = options(recompile_limit=5, dynamic=True)
+        assert (given.recompile_limit, given.dynamic) == (5, True)
+        made = dovetail.compile(lambda x: x + 1)._dovetail_dispatcher.compiler
+        assert made.options().recompile_limit == 3
+        dovetail.uninstall()
+        assert made.options().recompile_limit == 8
+        dovetail.install()
+    with dynamo.patch(disable=True):
+        f = lambda x: x
+        assert torch.compile(f) is f and torch.compile(f, disable=False) is f
+dovetail.uninstall()
+print("fine")
+"""
+    assert run(program) == "fine"
+
+
+@pytest.mark.parametrize("name", ["TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE"])
+def test_the_environment_turns_compiling_off(name: str, installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "1")
+    assert torch.compile(scaled) is scaled and torch.compile()(scaled) is scaled
+    monkeypatch.setenv(name, "0")
+    assert by(torch.compile(scaled)) == "dovetail"
