@@ -6,7 +6,7 @@ import functools
 import runpy
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from dovetail.minify.trial import Patience, TrialEnding
 from dovetail.options import Options
 
 SECONDS = click.FloatRange(min=0, min_open=True)
-DEFINED: dict[str, Any] = {"function": object, "args": (list, tuple), "kwargs": dict, "choices": dict}
+DEFINED: dict[str, Any] = {"function": object, "args": (list, tuple), "kwargs": dict, "choices": dict, "main": object}
 
 
 @click.command
@@ -44,7 +44,7 @@ def command(file: Path, out: Path | None, timeout: float, trial_timeout: float) 
     if not out.parent.is_dir():
         raise click.UsageError(f"{out} cannot be written: there is no folder {out.parent}")
     started = _started(file)
-    smallest, failure = minified(started, timeout, trial_timeout, _progress)
+    smallest, failure = minified(started, functools.partial(_whole, str(file)), timeout, trial_timeout, _progress)
     kept: list[torch.Tensor] | None = [] if smallest.data else None
     repro.save(_text(smallest, failure, started["choices"], kept), out, kept)
     click.echo(f"{len(smallest.calls)} operators fail with {failure.kind}: python {out}")
@@ -64,13 +64,17 @@ def _started(file: Path) -> dict[str, Any]:
     return started
 
 
-def minified(started: dict[str, Any], timeout: float, trial_timeout: float, told: Any) -> tuple[Candidate, TrialEnding]:
-    """The smallest failing part of what a repro's file defines. Raises ClickException if it does not fail."""
+def minified(
+    started: dict[str, Any], whole: Callable[[], Any], timeout: float, trial_timeout: float, told: Any
+) -> tuple[Candidate, TrialEnding]:
+    """The smallest failing part of what a repro's file defines; `whole` runs all of it.
+
+    Raises ClickException if it does not fail.
+    """
     choices = started["choices"]
     until = time.monotonic() + timeout
-    call = started["function"], started["args"], started["kwargs"]
     patience = Patience(trial_timeout)
-    failure = patience.ending(functools.partial(repro.run, *call, _varying(started), **choices))
+    failure = patience.ending(whole)
     if not failure.kind:
         hint = "" if "kept" in started else f"; {repro.HINT}"
         raise click.ClickException(f"the file does not fail here{hint}")
@@ -85,6 +89,10 @@ def minified(started: dict[str, Any], timeout: float, trial_timeout: float, told
     return Search(ends, failure, until, told).smallest(first), failure
 
 
+def _whole(file: str) -> None:
+    runpy.run_path(file)["main"]()
+
+
 def _run(text: str, inputs: Sequence[Any] | None) -> None:
     """What the file would do, with these inputs if they are not written in it."""
     space: dict[str, Any] = {"__name__": "repro"}
@@ -93,15 +101,11 @@ def _run(text: str, inputs: Sequence[Any] | None) -> None:
     space["main"]()
 
 
-def _varying(started: dict[str, Any]) -> frozenset[str]:
-    return frozenset(started.get("varying", ()))
-
-
 def _captured(started: dict[str, Any]) -> Candidate:
     options = Options(fullgraph=True, dynamic=started["choices"]["dynamic"])
     call = started["function"], tuple(started["args"]), started["kwargs"]
     try:
-        found = capture(*call, options, Varying(_varying(started)))
+        found = capture(*call, options, Varying(frozenset(started.get("varying", ()))))
     except DovetailError as error:
         raise click.ClickException(f"capture itself fails, so that there is no graph to cut down: {error}") from None
     inputs = guards.real_inputs(found, *call)

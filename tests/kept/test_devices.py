@@ -14,6 +14,7 @@ def unused(monkeypatch):
     """Two devices that nobody has used yet."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     monkeypatch.setattr(torch.cuda, "init", lambda: pytest.fail("a device is used"))
     monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: pytest.fail("a device is used"))
 

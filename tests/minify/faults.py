@@ -21,6 +21,9 @@ from torch.nn import functional as F
 from dovetail import compilation, pipeline
 from dovetail.codegen import cpu
 from dovetail.commands.minify import minified
+from dovetail.diagnostics import repro
+from dovetail.minify.candidate import Candidate
+from dovetail.minify.trial import TrialEnding
 from dovetail.ops.table import ROWS
 from dovetail.runtime import cpu as cpu_runtime
 
@@ -175,13 +178,18 @@ def injected(name: str) -> Iterator[dict[str, Any]]:
         yield {"function": program, "args": inputs(train), "kwargs": {}, "choices": CHOICES, "varying": varying}
 
 
+def cut_down(started: dict[str, Any], seconds: float) -> tuple[Candidate, TrialEnding]:
+    call = started["function"], started["args"], started["kwargs"], frozenset(started["varying"])
+    return minified(started, lambda: repro.run(*call, **started["choices"]), seconds, 20.0, lambda *_: None)
+
+
 def main(names: list[str], seconds: float) -> int:
     torch.set_num_threads(1)
     failed = 0
     for name in names or FAULTS:
         start = time.monotonic()
         with injected(name) as started:
-            found, failure = minified(started, seconds, 20.0, lambda *_: None)
+            found, failure = cut_down(started, seconds)
         failed += len(found.calls) > MOST
         took = time.monotonic() - start
         print(f"{name:36} {len(found.calls):3} operators, {took:4.0f} s: {failure.kind}", flush=True)

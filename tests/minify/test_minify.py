@@ -15,18 +15,26 @@ import torch
 from click.testing import CliRunner
 
 import dovetail
-from dovetail.commands.minify import command, minified
+from dovetail.commands.minify import command
 from dovetail.diagnostics import dataless, repro
 from dovetail.errors import InvalidArgument
 from dovetail.minify.trial import ending
 from dovetail.options import Options
-from tests.minify.faults import MOST, Bug, crashing, endless, failing, injected, inputs, program
+from tests.minify.faults import MOST, Bug, crashing, cut_down, endless, failing, injected, inputs, program
 
 
+@pytest.fixture
+def forked() -> None:
+    """Runs are forks of this process, which have the mistakes that were put into it."""
+    if torch.cuda.is_initialized():
+        pytest.skip("no process that uses a GPU can be forked")
+
+
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("name", ["lowered as another: gelu", "the joint graph fails", "loading crashes"])
 def test_a_mistake_is_cut_down(name: str) -> None:
     with injected(name) as started:
-        found, failure = minified(started, 120.0, 20.0, lambda *_: None)
+        found, failure = cut_down(started, 120.0)
     assert failure.kind and 0 < len(found.calls) <= MOST
     assert all(t.numel() <= 8 for t in found.inputs)
 
@@ -56,7 +64,8 @@ def python(*words: str, cwd: str | None = None) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, timeout=300, cwd=cwd)
 
 
-def test_wrong_values_at_level_four_and_the_command(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+def test_wrong_values_at_level_four_and_the_command(device: str, tmp_path: Path) -> None:
     """The program gets eager's values and one warning; its file fails, and is cut down."""
 
     def halved(gm, inputs):
@@ -65,7 +74,7 @@ def test_wrong_values_at_level_four_and_the_command(tmp_path: Path) -> None:
     def fn(x):
         return (torch.sin(x * 2) + 1).relu() * 3
 
-    x = torch.randn(4, requires_grad=True)
+    x = torch.randn(4, requires_grad=True, device=device)
     with dovetail.config.patch(repro_level=4, strict=False), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         compiled = dovetail.compile(fn, backend=halved)
@@ -114,6 +123,7 @@ def test_wrong_for_some_data_alone(data: bool, tmp_path: Path) -> None:
         assert "keep the two together" in python(str(tmp_path / "small.py")).stderr
 
 
+@pytest.mark.usefixtures("forked")
 def test_wrong_for_another_size_alone(tmp_path: Path) -> None:
     """A repro has symbolic sizes where the program that failed had them."""
     with injected("wrong for symbolic sizes alone"), warnings.catch_warnings(record=True) as told:
@@ -127,7 +137,7 @@ def test_wrong_for_another_size_alone(tmp_path: Path) -> None:
         started = runpy.run_path(str(path))
         assert started["varying"] == ["x.shape[0]"]
         assert ending(started["main"], 60).kind == "WrongValues"
-        found, failure = minified(started, 60.0, 20.0, lambda *_: None)
+        found, failure = cut_down(started, 60.0)
         assert ["sin" in str(n.target) for n in found.calls] == [True] and failure.kind == "WrongValues"
         with dovetail.config.patch(strict=True):
             text = repro.text("", None, Options(), found.module, found.inputs)
@@ -191,7 +201,7 @@ def test_level_zero_leaves_no_file() -> None:
 
 NO_REPROS = {
     "x = 1": "is no repro of Dovetail's: it defines no function",
-    "function, args, kwargs, choices = len, [], {}, {}": "its choices have no backend",
+    "function, args, kwargs, choices, main = len, [], {}, {}, len": "its choices have no backend",
     "function, args, kwargs, choices = len, 3, {}, {}": "it defines no args",
     "def (": "cannot be run: SyntaxError", "raise ValueError('x')": "cannot be run: ValueError: x",
     "raise SystemExit(3)": "cannot be run: SystemExit: 3",
