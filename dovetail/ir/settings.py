@@ -65,6 +65,7 @@ _OF_LIBRARIES = (
     "cudnn_depthwise_kernel"
 ).split()
 _NATIVE = [*(f"_get_{name}" for name in _OF_LIBRARIES), "_cuda_isInBadFork", "_accelerator_getDeviceIndex"]
+_NATIVE += ["_cuda_isCurrentStreamCapturing"]
 
 #: Functions whose value is a setting.
 ASKED: tuple[Callable[[], Any], ...] = (

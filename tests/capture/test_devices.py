@@ -21,6 +21,7 @@ backends.cuda.preferred_linalg_library() == torch._C._LinalgBackend.Default
 backends.cuda.is_flash_attention_available()
 backends.cpu.get_cpu_capability(), torch.get_deterministic_debug_mode(), backends.cudnn.version()
 backends.nnpack.is_available(), backends.mkl.is_available()
+torch.cuda.is_initialized() and cuda.is_current_stream_capturing()
 [error_of(q) for q in (cuda.current_device, cuda.get_device_capability, cuda.get_device_properties, cuda.init)]
 """.strip().splitlines()
 
@@ -77,7 +78,8 @@ def test_the_current_device_is_guarded(text, two_gpus):
 def tf32():
     """Puts the switches back."""
     before = torch._C._get_cublas_allow_tf32(), torch._C._get_cudnn_allow_tf32(), torch.get_float32_matmul_precision()
-    yield
+    with torch.backends.__allow_nonbracketed_mutation():  # the database of operators forbids it
+        yield
     torch.set_float32_matmul_precision(before[2])
     torch._C._set_cublas_allow_tf32(before[0])
     torch._C._set_cudnn_allow_tf32(before[1])
