@@ -25,6 +25,7 @@ from dovetail.capture.library.python import (
     weak_references,
 )
 from dovetail.capture.library.torch import (
+    comparisons,
     constructors,
     devices,
     distributions,
@@ -39,6 +40,7 @@ __all__ = [
     "attribute_functions",
     "builtins",
     "class_creation",
+    "comparisons",
     "constructors",
     "devices",
     "distributions",

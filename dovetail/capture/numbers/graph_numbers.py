@@ -101,16 +101,17 @@ class GraphNumber(InGraph):
         return _number(s, COMPARE[sign][0], (_argument(left), _argument(right)), bool)
 
     def apply(self, s: Session, function: Any, args: Args) -> Value | None:
+        own = int if self.kind is bool else self.kind
         plain = all(isinstance(v, GraphNumber) or _constant(v) for v in args)
         if plain and function in (max, min) and len({v.cls for v in args}) == 1 < len(args):
             return _number(s, function, tuple(map(_argument, args)), self.kind)
         if plain and function is round and len(args) == 2 and args[0] is self and args[1].cls is int:
-            return _number(s, round, tuple(map(_argument, args)), self.kind)
+            return _number(s, round, tuple(map(_argument, args)), own)
         if len(args) != 1 or function not in FUNCTIONS:
             return None
         if function is self.kind:
             return self
-        return _number(s, function, (self.node,), FUNCTIONS[function] or (int if self.kind is bool else self.kind))
+        return _number(s, function, (self.node,), FUNCTIONS[function] or own)
 
     def as_argument(self, s: Session, numbers: bool) -> tuple[Any, Any] | None:
         return (self.node, self.kind(1)) if numbers and s.graph is s.root else None

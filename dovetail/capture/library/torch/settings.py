@@ -60,6 +60,21 @@ def _enable_hooks(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
+@known(_C._autograd._push_saved_tensors_default_hooks, _C._autograd._pop_saved_tensors_default_hooks)
+def _put_hooks(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported("saved-tensor-hooks", "the code changes the hooks on what a backward pass keeps")
+
+
+@known(_C._enter_dual_level, _C._exit_dual_level)
+def _dual_level(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported("dual-level", "the code enters or leaves a level of forward-mode derivatives")
+
+
+@known(torch.set_default_device)
+def _set_default_device(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    return s.unsupported("device-context", "the code sets the default device")
+
+
 # ---------------------------------------------------------------- which attention kernels may be used
 
 # The node that turns a switch does it for the nodes after it; so does capture, since fakes take the same ways. What the

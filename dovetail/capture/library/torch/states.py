@@ -165,11 +165,6 @@ def _check_is_size(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@known(torch.equal, torch.allclose, torch.is_nonzero)
-def _data_dependent_answer(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.unsupported("data-dependent-value", "the code asks for an answer that depends on the values of tensors")
-
-
 @known(torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state)
 def _seed(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("random-state", "the code changes or reads the state of the random number generator")
