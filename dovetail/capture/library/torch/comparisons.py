@@ -20,7 +20,7 @@ def _everywhere(compare: Any) -> Handler:
     def answer(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if not s.options.capture_scalar_outputs or not all(isinstance(each, TensorValue) for each in args[:2]):
             return _refuse(s, args, kwargs)
-        if compare is torch.eq and (different := _different(*args)) is not None:  # type: ignore[call-arg]
+        if compare is torch.eq and (different := _different(*args)) is not None:
             return FALSE if different else _refuse(s, args, kwargs)
         found = s.torch_method("all", [s.torch_call(compare, args, kwargs)], {})
         return s.torch_method("item", [found], {})
