@@ -9,9 +9,11 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import inspect
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
@@ -83,7 +85,7 @@ def compile(
 ) -> Any:  # fmt: skip
     """Compile a function, method, callable or `nn.Module`; a call or a decorator.
 
-    model: what to compile; without it the result is a decorator.
+    model: what to compile; without it the result is a decorator. A class is changed: calls of its instances compile.
     fullgraph: raise `GraphBreakError` where the code cannot be one graph.
     dynamic: True for sizes that may change, False for fixed ones, None to decide by what changes.
     backend: a name from `list_backends()`, one registered for torch.compile, or a callable
@@ -148,8 +150,13 @@ def _compile(model: Any, request: Request) -> Any:
         model = model._orig_mod
     if isinstance(model, torch.nn.Module):
         return wrap_module(model, request, (_compile_again, (request.arguments,)))
+    call = inspect.getattr_static(model, "__call__", None) if isinstance(model, type) else None
+    if isinstance(call, FunctionType) and model.__module__.partition(".")[0] != "torch":
+        model.__call__ = wrap_function(original_of(call), request)
+        return model
     if isinstance(model, type) or not callable(model):
-        raise InvalidArgument(f"dovetail.compile takes a function, a callable object or an nn.Module, not {model!r}")
+        what = "a function, a callable object, an nn.Module or a class of yours whose instances are called"
+        raise InvalidArgument(f"dovetail.compile takes {what}, not {model!r}")
     return wrap_function(original_of(model), request)
 
 

@@ -321,3 +321,56 @@ def test_a_compiled_function_can_be_collected() -> None:
     dead = make()
     gc.collect()
     assert [r() for r in dead] == [None, None]
+
+
+# ---------------------------------------------------------------- classes
+
+
+def test_a_class_of_modules() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.inner(x) * 2
+
+    plain = Net()
+    assert dovetail.compile(Net, fullgraph=True) is Net
+    for model in (plain, Net()):
+        expected = model.inner(X) * 2
+        torch.testing.assert_close(model(X), expected)
+        model(X).sum().backward()
+        assert model.inner.weight.grad is not None
+    assert entries(Net.__call__) >= 1
+    dovetail.compile(Net, fullgraph=True)
+    outer = dovetail.compile(lambda x: plain(x) + 1, fullgraph=True)
+    torch.testing.assert_close(outer(X), plain.inner(X) * 2 + 1)
+
+    class More(Net):
+        def forward(self, x):
+            return super().forward(x) - 1
+
+    more = More()
+    torch.testing.assert_close(more(X), more.inner(X) * 2 - 1)
+    whole = dovetail.compile(more, fullgraph=True)
+    torch.testing.assert_close(whole(X), more.inner(X) * 2 - 1)
+
+
+def test_a_class_of_callable_objects() -> None:
+    @dovetail.compile(backend="eager")
+    class Scale:
+        def __init__(self, k: float) -> None:
+            self.k = k
+
+        def __call__(self, x):
+            assert torch.compiler.is_compiling()
+            return x * self.k
+
+    assert torch.equal(Scale(2.0)(X), X * 2) and torch.equal(Scale(3.0)(X), X * 3)
+
+
+def test_a_class_that_nobody_calls() -> None:
+    for nobody in (int, object, type("Plain", (), {})):
+        with pytest.raises(dovetail.InvalidArgument, match="a class of yours whose instances are called"):
+            dovetail.compile(nobody)
