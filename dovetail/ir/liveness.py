@@ -70,13 +70,17 @@ def buffers(group: loops.Group) -> dict[str, loops.Buffer]:
 
 def leaves(value: Any) -> Iterator[Any]:
     """What tuples, lists and dictionaries hold, however deep."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        for inner in value:
-            yield from leaves(inner)
-    else:
-        yield value
+    found: list[Any] = []
+    _gather((value,), found)
+    return iter(found)
+
+
+def _gather(values: Iterable[Any], found: list[Any]) -> None:
+    for value in values:
+        if isinstance(value, (tuple, list, dict)):
+            _gather(tuple(value.values()) if isinstance(value, dict) else value, found)
+        else:
+            found.append(value)
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

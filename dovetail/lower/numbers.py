@@ -8,13 +8,14 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Symbol
-from dovetail.ir.liveness import leaves, nodes, reads, statement_roots, writes
+from dovetail.ir.liveness import leaves, reads, statement_roots, writes
 from dovetail.ir.loops import Group, LibraryCall, Param, Program, Store
 from dovetail.ir.ranges import extent
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.registry import Row
 from dovetail.ops.lowering.value import Spec, Value
 
+_NONE: frozenset[Symbol] = frozenset()
 _PLAIN = frozenset((*build.FLOATS, torch.int64, torch.bool))
 
 
@@ -46,7 +47,7 @@ def sizes_of(program: Program) -> tuple[Symbol, ...]:
     used = [b for item in program.items for b in (*reads(item).values(), *writes(item).values())]
     for buffer in (*program.inputs, *used):
         for dim in (*buffer.sizes, *buffer.strides, buffer.offset):
-            found |= dims.symbols(dim)
+            found |= _NONE if isinstance(dim, int) else dim.symbols
     for item in program.items:
         if isinstance(item, LibraryCall):
             for value in leaves([item.args, dict(item.kwargs)]):
@@ -63,8 +64,8 @@ def _in_group(group: Group) -> set[Symbol]:
     ranges = [extent(r) for r in (*group.outer, *(r for loop in group.loops for r in loop.inner))]
     found = {s for dim in ranges for s in dims.symbols(dim)}
     for statement in group.statements():
-        for node in nodes(statement_roots(statement)):
-            found |= node.symbols
+        for root in statement_roots(statement):
+            found |= root.symbols
         if isinstance(statement, Store):
             found |= {s for dim in statement.index for s in dims.symbols(dim)}
     return {s for s in found if s.extent is None}

@@ -49,9 +49,10 @@ def _rely_on_no_hooks(s: Session, value: ModuleValue) -> None:
     for hook in HOOKS:
         if id(own[hook]) not in s.objects.by_identity:
             s.guard(Attr(value.source, hook), GuardKind.LENGTH, 0)  # type: ignore[arg-type]
-    for hook in GLOBAL_HOOKS:
+    for hook in () if s.relied.unhooked else GLOBAL_HOOKS:
         if id(shared[hook]) not in s.objects.by_identity:
             s.guard(s.bind(shared, torch_module.__name__).item(hook), GuardKind.LENGTH, 0)
+    s.relied.unhooked = True
 
 
 def call_module(s: Session, value: ModuleValue, args: list[Value], kwargs: dict[str, Value]) -> Value:

@@ -69,6 +69,7 @@ class Relied:
     asked: dict = field(default_factory=dict)
     alone: str = ""
     derived: set[int] = field(default_factory=set)
+    unhooked: bool = False  # no module has hooks that are for all
 
 
 @dataclass(slots=True)

@@ -43,6 +43,7 @@ class _Marks:
 
     def __init__(self) -> None:
         self.users: set[object] = set()
+        self.marked: tuple = ()
         self.lock = threading.RLock()
 
     def put(self, user: object) -> None:
@@ -52,7 +53,8 @@ class _Marks:
             if len(self.users) == 1:
                 import_shims.install()
                 if "torch._dynamo" not in sys.modules:
-                    for function in _wrapped():
+                    self.marked = _wrapped()
+                    for function in self.marked:
                         setattr(function, _ATTRIBUTE, function)
 
     def take(self, user: object) -> None:
@@ -61,7 +63,7 @@ class _Marks:
             self.users.discard(user)
             if not self.users:
                 import_shims.remove()
-                for function in _wrapped():
+                for function in self.marked:
                     if getattr(function, _ATTRIBUTE, None) is function:
                         delattr(function, _ATTRIBUTE)
 
