@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
@@ -40,6 +40,27 @@ def chunks(old: Sequence[Dim], new: Sequence[Dim]) -> list[Chunk]:
                 q = q * new[b[-1]]
         found.append((tuple(a), tuple(b)))
     return found
+
+
+def reshaped_strides(
+    steps: Sequence[Dim], new: Sequence[Dim], runs: Sequence[Chunk], joined: Callable[[int, int], bool]
+) -> tuple[Dim, ...] | None:
+    """How memory with the strides `steps` looks in the shape `new`; None where that takes a copy.
+
+    `runs` are the chunks of both shapes; `joined`: is a dimension of the old one walked on into the next?
+    """
+    strides = list(contiguous_strides(new))
+    for ours, theirs in runs:
+        if not all(map(joined, ours, ours[1:])):
+            return None
+        step = steps[ours[-1]]
+        for d in reversed(theirs):
+            strides[d] = step
+            step = step * new[d]
+    for d in range(len(strides) - 2, -1, -1):  # size 1: as if it stepped over what follows
+        if new[d] == 1:
+            strides[d] = strides[d + 1] * new[d + 1]
+    return tuple(strides)
 
 
 def _less(p: Dim, q: Dim) -> bool:

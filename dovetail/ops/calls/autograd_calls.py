@@ -55,12 +55,7 @@ METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook
 
 def needs_engine(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
     """Does PyTorch's engine have to give what the graph returns its history? Then it runs as captured."""
-    return steers_engine(graph) or _makes_leaves(graph, fakes) or _begins(graph, fakes)
-
-
-def steers_engine(graph: torch.fx.Graph) -> bool:
-    """Does any node of the graph?"""
-    return any(map(steers, graph.nodes))
+    return any(map(steers, graph.nodes)) or _makes_leaves(graph, fakes) or _begins(graph, fakes)
 
 
 def steers(node: torch.fx.Node) -> bool:

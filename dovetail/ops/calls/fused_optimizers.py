@@ -5,7 +5,8 @@ Taken apart they fuse with what comes before, as the gradient's computation, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,13 +31,8 @@ def fused(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
     if isinstance(given["lr"], SYMBOLIC):  # a tensor can be computed with, as the steps do
         rate: Any = given["lr"]
         settings["lr"] = torch.full((), rate, dtype=torch.float64, device=given["self"][0].device)
-    for row in _rows(lists):
-        _one(step, row, settings)
-
-
-def _rows(lists: dict[str, Any]) -> Iterator[dict[str, Tensor | None]]:
     for k in range(len(lists["self"])):
-        yield {name: tensors[k] if tensors else None for name, tensors in lists.items()}
+        _one(step, {name: tensors[k] if tensors else None for name, tensors in lists.items()}, settings)
 
 
 def _one(step: Callable[..., dict[str, Tensor]], row: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -45,13 +41,10 @@ def _one(step: Callable[..., dict[str, Tensor]], row: dict[str, Any], settings: 
     new: dict[str, Tensor] = {}
     if scale is not None:
         grad = new["grads"] = grad / scale
-    new |= step(**{**row, "grads": -grad if settings["maximize"] else grad}, **_plain(settings))
+    plain = {k: v for k, v in settings.items() if k not in ("grad_scale", "found_inf", "maximize")}
+    new |= step(**{**row, "grads": -grad if settings["maximize"] else grad}, **plain)
     for name, value in new.items():
         row[name].copy_(value if stop is None else torch.where(stop == 1, row[name], value))
-
-
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if k not in ("grad_scale", "found_inf", "maximize")}
 
 
 def _adam(
@@ -73,10 +66,6 @@ def _adam(
     denominator = second.sqrt() / (1 - beta2**count).sqrt() + eps
     new["self"] = self - first * (lr / (1 - beta1**count)) / denominator
     return new
-
-
-def _adamw(**given: Any) -> dict[str, Tensor]:
-    return _adam(**given, decoupled=True)
 
 
 def _sgd(
@@ -107,7 +96,7 @@ def _adagrad(
 
 STEPS: dict[str, Callable[..., dict[str, Tensor]]] = {
     "aten::_fused_adam_": _adam,
-    "aten::_fused_adamw_": _adamw,
+    "aten::_fused_adamw_": partial(_adam, decoupled=True),
     "aten::_fused_sgd_": _sgd,
     "aten::_fused_adagrad_": _adagrad,
 }

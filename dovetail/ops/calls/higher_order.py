@@ -29,17 +29,10 @@ def closed(graph: Any, given: Sequence[int], lifted: Sequence[Any]) -> Callable[
     return function
 
 
-def _transform(transform: Callable[..., Any]) -> Callable[..., Any]:
+def _transform(transform: Callable[..., Any], immediate: bool = False) -> Callable[..., Any]:
     def run(graph: Any, given: Any, settings: dict[str, Any], args: Any, kwargs: Any, lifted: Any) -> Any:
-        return transform(closed(graph, given, lifted), **settings)(*args, **kwargs)
-
-    run.__name__ = run.__qualname__ = transform.__name__
-    return run
-
-
-def _immediate(transform: Callable[..., Any]) -> Callable[..., Any]:
-    def run(graph: Any, given: Any, settings: dict[str, Any], args: Any, kwargs: Any, lifted: Any) -> Any:
-        return transform(closed(graph, given, lifted), *args, **settings)
+        function = closed(graph, given, lifted)
+        return transform(function, *args, **settings) if immediate else transform(function, **settings)(*args, **kwargs)
 
     run.__name__ = run.__qualname__ = transform.__name__
     return run
@@ -71,7 +64,7 @@ def linearize(function: Callable[..., Any], *primals: Any) -> Any:
 
 #: Those that are called with the function and its arguments at once.
 IMMEDIATE: dict[Any, Callable[..., Any]] = {
-    transform: _immediate(transform) for transform in (torch.func.vjp, torch.func.jvp, linearize)
+    transform: _transform(transform, immediate=True) for transform in (torch.func.vjp, torch.func.jvp, linearize)
 }
 
 
@@ -88,21 +81,27 @@ def cond(pred: torch.Tensor, true: Any, false: Any, true_lifted: Tensors, false_
 
 def while_loop(test: Any, body: Any, carried: Tensors, test_lifted: Tensors, body_lifted: Tensors) -> list:
     """What is carried is row-major, and never one of the tensors given."""
-    held: list = [fresh(t) for t in carried]
-    while test.forward(*held, *test_lifted)[0]:
-        held = body.forward(*held, *body_lifted)
-    return held
+    return _repeated(test.forward, body.forward, list(map(fresh, carried)), test_lifted, body_lifted)
 
 
 def scan(body: Any, count: int, init: Tensors, xs: Tensors, lifted: Tensors) -> list:
     """The last of what is carried (`count` values), then the other results of each step, stacked."""
-    carried = [fresh(t) for t in init]
-    steps = []
+    return _stepped(body.forward, count, list(map(fresh, init)), xs, lifted)
+
+
+def _repeated(test: Any, body: Any, carried: list, test_lifted: Any, body_lifted: Any) -> list:
+    while test(*carried, *test_lifted)[0]:
+        carried = body(*carried, *body_lifted)
+    return list(carried)
+
+
+def _stepped(step: Any, count: int, carried: list, xs: Any, lifted: Any) -> list:
+    columns = []
     for row in zip(*(x.unbind(0) for x in xs), strict=True):
-        results = body.forward(*carried, *row, *lifted)
+        results = step(*carried, *row, *lifted)
         carried = results[:count]
-        steps.append(results[count:])
-    return [*carried, *(stacked(column) for column in zip(*steps, strict=True))]
+        columns.append(results[count:])
+    return [*carried, *map(stacked, zip(*columns, strict=True))]
 
 
 def map_rows(body: Any, xs: Tensors, lifted: Tensors) -> list:
@@ -159,21 +158,13 @@ def choose(callables: Any, pred: torch.Tensor, true_inputs: Any, false_inputs: A
 def loop(callables: Any, carried: Any, test_lifted: Any, body_lifted: Any) -> list:
     """A `Subprogram`'s loop, compiled: what it carries is copied first, since the body may write to it."""
     test, body = callables
-    carried = [t.clone() for t in carried]
-    while test(*carried, *test_lifted)[0]:
-        carried = body(*carried, *body_lifted)
-    return list(carried)
+    return _repeated(test, body, [t.clone() for t in carried], test_lifted, body_lifted)
 
 
 def steps(count: int, callables: Any, carried: Any, xs: Any, lifted: Any) -> list:
     """Of a scan that carries `count` values."""
     (step,) = callables
-    carried, columns = [t.clone() for t in carried], []
-    for row in zip(*(x.unbind(0) for x in xs), strict=True):
-        results = step(*carried, *row, *lifted)
-        carried = results[:count]
-        columns.append(results[count:])
-    return [*carried, *map(stacked, zip(*columns, strict=True))]
+    return _stepped(step, count, [t.clone() for t in carried], xs, lifted)
 
 
 # ---------------------------------------------------------------- gradients of the user's own

@@ -167,10 +167,6 @@ def log_sigmoid_forward(emit: Emitter, out: tuple[Spec, Spec], x: Value) -> Any:
     return result, kept
 
 
-def _gate(x: Expr, gate: Expr) -> Expr:
-    return build.mul(x, sigmoid(gate))
-
-
 @ROWS("aten::glu", cheap=True, trial=trials.GATED)
 def glu(emit: Emitter, out: Spec, x: Value, dim: int = -1) -> Any:
     """First half times the sigmoid of the second half along `dim`."""
@@ -180,20 +176,15 @@ def glu(emit: Emitter, out: Spec, x: Value, dim: int = -1) -> Any:
 
     def at(indices: Indices) -> Expr:
         second = (*indices[:axis], indices[axis] + half, *indices[axis + 1 :])
-        return _gate(build.cast(x.at(indices), wide), build.cast(x.at(second), wide))
+        return build.mul(build.cast(x.at(indices), wide), sigmoid(build.cast(x.at(second), wide)))
 
     return emit.pointwise(out, at)
-
-
-def dropout_keeps(probability: Any, train: Any) -> bool:
-    """Is a dropout the identity?"""
-    return not train or (isinstance(probability, (int, float)) and probability == 0)
 
 
 @ROWS("aten::dropout", "aten::native_dropout", cheap=True)
 def dropout(emit: Emitter, out: Any, x: Value, p: float, train: bool | None) -> Any:
     """Only the forms that draw no random number."""
-    if not dropout_keeps(p, train):
+    if train and not (isinstance(p, (int, float)) and p == 0):
         return NotImplemented
     if isinstance(out, Spec):
         return x

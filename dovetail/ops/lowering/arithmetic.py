@@ -94,16 +94,12 @@ def div_mode(emit: Emitter, out: Spec, x: Any, y: Any, rounding_mode: str | None
     return emit.pointwise(out, lambda indices: build.trunc(build.cast(quotient.at(indices), torch.float32)))
 
 
-@pointwise("aten::remainder", operands=2, takes_numbers=True)
-def remainder(x: Expr, y: Expr) -> Any:
-    """x % y with the sign of y, as Python's."""
-    return build.remainder(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
+def _rest(of: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Any]:
+    return lambda x, y: of(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
 
 
-@pointwise("aten::fmod", operands=2, takes_numbers=True)
-def fmod(x: Expr, y: Expr) -> Any:
-    """x % y with the sign of x, as C's."""
-    return build.fmod(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
+pointwise("aten::remainder", operands=2, takes_numbers=True)(_rest(build.remainder))  # with the sign of y, as Python's
+pointwise("aten::fmod", operands=2, takes_numbers=True)(_rest(build.fmod))  # with the sign of x, as C's
 
 
 # ---------------------------------------------------------------- powers
@@ -181,16 +177,13 @@ pointwise("aten::maximum", "aten::max.other", operands=2)(build.maximum)
 pointwise("aten::minimum", "aten::min.other", operands=2)(build.minimum)
 
 
-@pointwise("aten::fmax", operands=2)
-def fmax(x: Expr, y: Expr) -> Expr:
-    """The larger one, or the one that is no NaN."""
-    return where(build.isnan(x), y, where(build.isnan(y), x, build.at_least(x, y)))
+def _number(chosen: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
+    """One of two, or the one that is no NaN."""
+    return lambda x, y: where(build.isnan(x), y, where(build.isnan(y), x, chosen(x, y)))
 
 
-@pointwise("aten::fmin", operands=2)
-def fmin(x: Expr, y: Expr) -> Expr:
-    """The smaller one, or the one that is no NaN."""
-    return where(build.isnan(x), y, where(build.isnan(y), x, build.at_most(x, y)))
+pointwise("aten::fmax", operands=2)(_number(build.at_least))
+pointwise("aten::fmin", operands=2)(_number(build.at_most))
 
 
 @pointwise("aten::clamp", operands=3, takes_numbers=True)
@@ -229,35 +222,32 @@ def hypot(x: Expr, y: Expr) -> Expr:
     return where(infinite, const(float("inf"), x.dtype), plain)
 
 
-@pointwise("aten::logaddexp", operands=2)
-def logaddexp(x: Expr, y: Expr) -> Expr:
-    """log(exp(x) + exp(y)), from the larger one."""
-    rest = build.log1p(build.exp(build.neg(abs_(build.sub(x, y)))))
-    return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
+def _log_of_sum(power: Callable[[Expr], Expr], scale: float) -> Callable[[Expr, Expr], Expr]:
+    """log(b**x + b**y) to base b, from the larger one; `scale` is 1 / log(b)."""
+
+    def formula(x: Expr, y: Expr) -> Expr:
+        rest = scale_by(build.log1p(power(build.neg(abs_(build.sub(x, y))))), scale)
+        return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
+
+    return formula
 
 
-@pointwise("aten::logaddexp2", operands=2)
-def logaddexp2(x: Expr, y: Expr) -> Expr:
-    """log2(2**x + 2**y), from the larger one."""
-    rest = build.log1p(build.exp2(build.neg(abs_(build.sub(x, y)))))
-    rest = scale_by(rest, 1.4426950408889634)
-    return where(build.and_(build.isinf(x), build.eq(x, y)), x, build.add(build.maximum(x, y), rest))
+pointwise("aten::logaddexp", operands=2)(_log_of_sum(build.exp, 1))
+pointwise("aten::logaddexp2", operands=2)(_log_of_sum(build.exp2, 1.4426950408889634))
 
 
-@pointwise("aten::xlogy", operands=2, takes_numbers=True)
-def xlogy(x: Expr, y: Expr) -> Expr:
+def _times_log(log: Callable[[Expr], Expr]) -> Callable[[Expr, Expr], Expr]:
     """x * log(y), 0 where x is 0; NaN where y is."""
-    product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, build.log(y)))
-    return where(build.isnan(y), y, product)
+
+    def formula(x: Expr, y: Expr) -> Expr:
+        product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, log(y)))
+        return where(build.isnan(y), y, product)
+
+    return formula
 
 
-@pointwise("aten::special_xlog1py", operands=2)
-def xlog1py(x: Expr, y: Expr) -> Expr:
-    """x * log(1 + y), 0 where x is 0; NaN where y is."""
-    product = where(build.eq(x, const(0, x.dtype)), const(0, x.dtype), build.mul(x, build.log1p(y)))
-    return where(build.isnan(y), y, product)
-
-
+pointwise("aten::xlogy", operands=2, takes_numbers=True)(_times_log(build.log))
+pointwise("aten::special_xlog1py", operands=2)(_times_log(build.log1p))
 pointwise("aten::atan2", operands=2)(build.atan2)
 pointwise("aten::copysign", operands=2, takes_numbers=True)(build.copysign)
 _nextafter = elementwise(build.nextafter, 2, in_result_dtype)

@@ -286,14 +286,12 @@ def compare(name: str, x: Expr, y: Expr) -> Expr:
 eq, ne, lt, le, gt, ge = (partial(compare, name) for name in ("eq", "ne", "lt", "le", "gt", "ge"))
 
 
-def isnan(x: Expr) -> Expr:
-    """Is it NaN? False of integers."""
-    return Op("isnan", (x,), torch.bool) if x.dtype in FLOATS else Const(False, torch.bool)
+def _test(name: str) -> Callable[[Expr], Expr]:
+    """Is a float so? False of integers."""
+    return lambda x: Op(name, (x,), torch.bool) if x.dtype in FLOATS else Const(False, torch.bool)
 
 
-def isinf(x: Expr) -> Expr:
-    """Is it infinite? False of integers."""
-    return Op("isinf", (x,), torch.bool) if x.dtype in FLOATS else Const(False, torch.bool)
+isnan, isinf = _test("isnan"), _test("isinf")
 
 
 def signbit(x: Expr) -> Expr:
@@ -306,22 +304,20 @@ def truth(x: Expr) -> Expr:
     return cast(x, torch.bool)
 
 
-def and_(x: Expr, y: Expr) -> Expr:
+def _junction(name: str, decisive: bool) -> Callable[[Expr, Expr], Expr]:
     """Of bits, or of truths: those that decide are folded."""
-    if x.dtype is torch.bool:
-        for a, b in ((x, y), (y, x)):
-            if isinstance(a, Const):
-                return b if a.value else a
-    return x if x is y else Op("and", (x, y), x.dtype)
+
+    def build(x: Expr, y: Expr) -> Expr:
+        if x.dtype is torch.bool:
+            for a, b in ((x, y), (y, x)):
+                if isinstance(a, Const):
+                    return a if a.value is decisive else b
+        return x if x is y else Op(name, (x, y), x.dtype)
+
+    return build
 
 
-def or_(x: Expr, y: Expr) -> Expr:
-    """Of bits, or of truths: those that decide are folded."""
-    if x.dtype is torch.bool:
-        for a, b in ((x, y), (y, x)):
-            if isinstance(a, Const):
-                return a if a.value else b
-    return x if x is y else Op("or", (x, y), x.dtype)
+and_, or_ = _junction("and", False), _junction("or", True)
 
 
 def xor(x: Expr, y: Expr) -> Expr:

@@ -33,11 +33,11 @@ _ALIASES = {
 for _name, _scalar in (*zip(_DIRECT.split(), _DIRECT.split()), *_ALIASES.items()):
     pointwise(f"aten::{_name}", operands=1)(build.same(_scalar))
 #: Those with a constructor of their own, which folds.
-for _name, _constructor in (
+for _name, _folds in (
     ("reciprocal", build.reciprocal), ("square", build.square), ("neg", build.neg), ("abs", build.abs_),
     ("bitwise_not", build.not_),
 ):  # fmt: skip
-    pointwise(f"aten::{_name}", operands=1)(_constructor)
+    pointwise(f"aten::{_name}", operands=1)(_folds)
 
 
 def _rounding(scalar: str) -> Callable[[Expr], Expr]:

@@ -261,44 +261,30 @@ def nll_loss_backward(
 # ---------------------------------------------------------------- softmax
 
 
-def _row_sum(emit: Emitter, grad: Value, axes: list[int], wide: torch.dtype, at: Any) -> Value:
-    return emit.reduce(kept_spec(grad, axes, wide), grad.spec, axes, "sum", at, wide, None, True)
+def _by_rows(term: Callable[[Expr, Expr], Expr], formula: Callable[[Expr, Expr, Expr], Expr]) -> Any:
+    """`formula(grad, y, sum(term(grad, y)))`, by the result y, the sum along one dimension."""
+
+    def lowering(emit: Emitter, out: Spec, grad: Value, output: Value, dim: int, input_dtype: torch.dtype) -> Any:
+        if out.empty:
+            return NotImplemented
+        wide, axes = opmath(torch.promote_types(grad.dtype, out.dtype)), axes_of(grad.rank, dim)
+
+        def both(indices: Indices) -> tuple[Expr, Expr]:
+            return build.cast(grad.at(indices), wide), build.cast(output.at(indices), wide)
+
+        kept = kept_spec(grad, axes, wide)
+        total = emit.reduce(kept, grad.spec, axes, "sum", lambda i: term(*both(i)), wide, None, True)
+        return emit.pointwise(out, lambda i: formula(*both(i), total.broadcast(i)))
+
+    return lowering
 
 
-@ROWS("aten::_softmax_backward_data", trial=trials.BACKWARD)
-def softmax_backward(emit: Emitter, out: Spec, grad: Value, output: Value, dim: int, input_dtype: torch.dtype) -> Any:
-    """y * (grad - sum(grad * y)), by the result."""
-    if out.empty:
-        return NotImplemented
-    wide = opmath(torch.promote_types(grad.dtype, out.dtype))
-
-    def product(indices: Indices) -> Expr:
-        return build.mul(build.cast(grad.at(indices), wide), build.cast(output.at(indices), wide))
-
-    total = _row_sum(emit, grad, axes_of(grad.rank, dim), wide, product)
-
-    def at(indices: Indices) -> Expr:
-        left = build.sub(build.cast(grad.at(indices), wide), total.broadcast(indices))
-        return build.mul(left, build.cast(output.at(indices), wide))
-
-    return emit.pointwise(out, at)
-
-
-@ROWS("aten::_log_softmax_backward_data", shape=elementwise.in_rows(0), trial=trials.BACKWARD)
-def log_softmax_backward(
-    emit: Emitter, out: Spec, grad: Value, output: Value, dim: int, input_dtype: torch.dtype
-) -> Any:
-    """grad - exp(y) * sum(grad), by the result."""
-    if out.empty:
-        return NotImplemented
-    wide = opmath(torch.promote_types(grad.dtype, out.dtype))
-    total = _row_sum(emit, grad, axes_of(grad.rank, dim), wide, lambda i: build.cast(grad.at(i), wide))
-
-    def at(indices: Indices) -> Expr:
-        share = build.mul(build.exp(build.cast(output.at(indices), wide)), total.broadcast(indices))
-        return build.sub(build.cast(grad.at(indices), wide), share)
-
-    return emit.pointwise(out, at)
+ROWS("aten::_softmax_backward_data", trial=trials.BACKWARD)(
+    _by_rows(build.mul, lambda grad, y, total: build.mul(build.sub(grad, total), y))
+)
+ROWS("aten::_log_softmax_backward_data", shape=elementwise.in_rows(0), trial=trials.BACKWARD)(
+    _by_rows(lambda grad, y: grad, lambda grad, y, total: build.sub(grad, build.mul(build.exp(y), total)))
+)
 
 
 # ---------------------------------------------------------------- parts of a tensor

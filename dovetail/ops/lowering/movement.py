@@ -22,11 +22,6 @@ from dovetail.ops.lowering.views import clamped, replaced
 ROWS = Rows()
 
 
-def _part(value: Value, out: Spec) -> Spec:
-    """The region of `out` that `value` fills: its sizes, out's order of dimensions."""
-    return Spec(value.dtype, value.device, value.sizes, out.strides)
-
-
 @ROWS("aten::concat", "aten::concatenate")
 @ROWS("aten::cat", shape=images.cat)
 def cat(emit: Emitter, out: Spec, tensors: Sequence[Value], dim: int = 0) -> Any:
@@ -41,7 +36,8 @@ def cat(emit: Emitter, out: Spec, tensors: Sequence[Value], dim: int = 0) -> Any
     result = emit.new(out)
     first: Dim = 0
     for value in parts:
-        emit.write(result, _part(value, out), _shifted(axis, first), value.at)
+        part = Spec(value.dtype, value.device, value.sizes, out.strides)  # the region that it fills, in out's order
+        emit.write(result, part, _shifted(axis, first), value.at)
         first = first + value.sizes[axis]
     return emit.stored(result)
 
@@ -58,14 +54,9 @@ def stack(emit: Emitter, out: Spec, tensors: Sequence[Value], dim: int = 0) -> A
     axis = dim % len(out.sizes)
     result = emit.new(out)
     for k, value in enumerate(tensors):
-        strides = replaced(out.strides, axis, ())
-        part = Spec(value.dtype, value.device, value.sizes, strides)
-        emit.write(result, part, _inserted(axis, k), value.at)
+        part = Spec(value.dtype, value.device, value.sizes, replaced(out.strides, axis, ()))
+        emit.write(result, part, lambda i, k=k: (*i[:axis], k, *i[axis:]), value.at)  # type: ignore[misc]
     return emit.stored(result)
-
-
-def _inserted(axis: int, position: int) -> Any:
-    return lambda indices: (*indices[:axis], position, *indices[axis:])
 
 
 @ROWS("aten::constant_pad_nd", takes_sizes=True, symbolic_shape=shapes.pad)

@@ -7,6 +7,7 @@ cost nothing unless read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,9 +55,8 @@ def optional(value: Value | None, indices: Indices, dtype: torch.dtype) -> Expr 
 
 def statistic(emit: Emitter, out: Spec, value: Value) -> Value:
     """A computed statistic in the shape and dtype in which eager returns it."""
-    return view(emit, Spec(value.dtype, out.device, out.sizes, out.strides), value) if out.dtype is value.dtype else (
-        emit.expression(out, view(emit, Spec(value.dtype, out.device, out.sizes, out.strides), value).at)
-    )
+    seen = view(emit, replace(out, dtype=value.dtype), value)
+    return seen if out.dtype is value.dtype else emit.expression(out, seen.at)
 
 
 @ROWS("aten::native_layer_norm", takes_sizes=True, shape=shapes.layer_norm, trial=trials.LAYER_NORM)

@@ -60,12 +60,19 @@ def total(
 # ---------------------------------------------------------------- sums and products
 
 
-@ROWS("aten::sum", shape=reduction)
-def sum_(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool = False, **kwargs: Any) -> Any:
-    """The sum over `dim`, or over all."""
-    if out.dtype is torch.bool:
-        return NotImplemented
-    return total(emit, out, self, axes_of(self.rank, dim), "sum", keepdim)
+def _all_of(kind: str) -> Any:
+    """The sum or the product over `dim`, or over all."""
+
+    def lowering(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool = False, **kwargs: Any) -> Any:
+        if out.dtype is torch.bool:
+            return NotImplemented
+        return total(emit, out, self, axes_of(self.rank, dim), kind, keepdim)
+
+    return lowering
+
+
+ROWS("aten::sum", shape=reduction)(_all_of("sum"))
+ROWS("aten::prod", shape=reduction)(_all_of("prod"))
 
 
 @ROWS("aten::mean", shape=reduction)
@@ -79,14 +86,6 @@ def mean(emit: Emitter, out: Spec, self: Value, dim: Axes = None, keepdim: bool 
 def divided(x: Expr, number: Dim) -> Expr:
     """x / number; NaN for 0/0."""
     return build.div(x, build.index(number, x.dtype))
-
-
-@ROWS("aten::prod", shape=reduction)
-def prod(emit: Emitter, out: Spec, self: Value, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
-    """The product over `dim`, or over all."""
-    if out.dtype is torch.bool:
-        return NotImplemented
-    return total(emit, out, self, axes_of(self.rank, dim), "prod", keepdim)
 
 
 def _truth(kind: str) -> Any:
@@ -160,11 +159,6 @@ def aminmax(emit: Emitter, out: tuple[Spec, Spec], self: Value, dim: int | None 
 # ---------------------------------------------------------------- moments
 
 
-def moments_dtype(value: Value) -> torch.dtype:
-    """PyTorch's CPU kernel for variances accumulates in float64 whatever the input."""
-    return torch.float64 if traits(value.device).host else opmath(value.dtype)
-
-
 def mean_of(emit: Emitter, value: Value, axes: Sequence[int], dtype: torch.dtype) -> Value:
     """The mean over `axes`, which stay as dimensions of size 1."""
     number = count(value, axes)
@@ -204,7 +198,8 @@ def _deviation(root: bool, with_mean: bool) -> Any:
         if not isinstance(number, int) and not isinstance(less, int):
             return NotImplemented
         freedom = max(number - less, 0) if isinstance(number, int) else dims.maximum(number - less, 0)
-        average = mean_of(emit, self, axes, moments_dtype(self))
+        # PyTorch's CPU kernel for variances accumulates in float64 whatever the input.
+        average = mean_of(emit, self, axes, torch.float64 if traits(self.device).host else opmath(self.dtype))
 
         def finish(x: Expr) -> Expr:
             variance = build.div(x, const(float(freedom) if isinstance(freedom, (int, float)) else freedom, x.dtype))
@@ -214,21 +209,15 @@ def _deviation(root: bool, with_mean: bool) -> Any:
         result = spread(emit, spec, self, average, axes, keepdim, finish)
         if not with_mean:
             return result
-        plain = reshaped_to(average, axes, out[1], keepdim)
-        return result, emit.expression(out[1], plain)
+        return result, emit.expression(out[1], lambda i: average.broadcast(i if keepdim else unreduced(i, axes)))
 
     return lowering
 
 
-def reshaped_to(average: Value, axes: Sequence[int], out: Spec, keepdim: bool) -> Callable[[Indices], Expr]:
-    """Reads a value whose reduced dimensions were kept as one that may have lost them."""
-
-    def at(indices: Indices) -> Expr:
-        rest = iter(indices)
-        full = indices if keepdim else tuple(0 if d in axes else next(rest) for d in range(average.rank))
-        return average.broadcast(full)
-
-    return at
+def unreduced(indices: Indices, axes: Sequence[int]) -> Indices:
+    """With zeros for the dimensions that were reduced."""
+    rest = iter(indices)
+    return tuple(0 if d in axes else next(rest) for d in range(len(indices) + len(axes)))
 
 
 ROWS("aten::var", shape=reduction)(_deviation(False, False))

@@ -21,7 +21,7 @@ from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const, where
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.indexing import position
-from dovetail.ops.lowering.reduction import Axes, axes_of, extreme, kept_spec, total
+from dovetail.ops.lowering.reduction import Axes, axes_of, extreme, kept_spec, total, unreduced
 from dovetail.ops.lowering.registry import Rows, opmath
 from dovetail.ops.lowering.value import Indices, Spec, Value
 
@@ -103,8 +103,7 @@ def logsumexp(emit: Emitter, out: Spec, self: Value, dim: Axes, keepdim: bool = 
     logs = emit.reduce(kept_spec(self, axes, wide), self.spec, axes, "sum", term, wide, build.log, True)
 
     def result(indices: Indices) -> Expr:
-        rest = iter(indices)
-        full = indices if keepdim else tuple(0 if d in axes else next(rest) for d in range(self.rank))
+        full = indices if keepdim else unreduced(indices, axes)
         return build.add(logs.broadcast(full), reference(full))
 
     return emit.pointwise(out, result)

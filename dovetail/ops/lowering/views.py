@@ -11,7 +11,7 @@ from typing import Any
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim
-from dovetail.ir.reshape import Chunk, chunks, contiguous_strides
+from dovetail.ir.reshape import Chunk, chunks, reshaped_strides
 from dovetail.ops.fake.rules import view_rules as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
@@ -117,29 +117,6 @@ def _grows(self: Value, out: Spec, d: int, at: int) -> bool:
 # ---------------------------------------------------------------- shape
 
 
-def _merged_stride(self: Value, axes: tuple[int, ...]) -> Dim | None:
-    """The stride of `axes` walked as one dimension; None when memory does not allow it."""
-    for outer, inner in zip(axes, axes[1:], strict=False):
-        if self.strides[outer] != self.strides[inner] * self.sizes[inner]:
-            return None
-    return self.strides[axes[-1]]
-
-
-def _reshaped_strides(self: Value, out: Spec, runs: list[Chunk]) -> tuple[Dim, ...] | None:
-    strides = list(contiguous_strides(out.sizes))
-    for old, new in runs:
-        step = _merged_stride(self, old)
-        if step is None:
-            return None
-        for d in reversed(new):
-            strides[d] = step
-            step = step * out.sizes[d]
-    for d in range(len(strides) - 2, -1, -1):  # size 1: as if it stepped over what follows
-        if out.sizes[d] == 1:
-            strides[d] = strides[d + 1] * out.sizes[d + 1]
-    return tuple(strides)
-
-
 def reshaped_index(old_sizes: Sequence[Dim], new_sizes: Sequence[Dim], runs: list[Chunk], indices: Indices) -> Indices:
     """Where element `indices` of the new shape lies in the old one."""
     result: list[Dim] = [0] * len(old_sizes)
@@ -156,7 +133,7 @@ def reshaped_index(old_sizes: Sequence[Dim], new_sizes: Sequence[Dim], runs: lis
 
 @ROWS("aten::reshape", "aten::flatten", "aten::unflatten", "aten::view_as", "aten::reshape_as", "aten::ravel",
       takes_sizes=True)
-@ROWS("aten::_reshape_alias", takes_sizes=True, symbolic_shape=shapes.alias_of_shape)
+@ROWS("aten::_reshape_alias", takes_sizes=True, symbolic_shape=shapes.as_strided)
 @ROWS("aten::view", "aten::_unsafe_view", takes_sizes=True, symbolic_shape=shapes.view)
 def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> Any:
     """Row-major order of elements is kept; sizes come from `out`."""
@@ -167,7 +144,9 @@ def view(emit: Emitter, out: Spec, self: Value, *args: Any, **kwargs: Any) -> An
     if out.empty or self.spec.empty:
         return self.remapped(out.sizes, out.strides, lambda i: (0,) * self.rank, self.offset)
     runs = chunks(self.sizes, out.sizes)
-    strides = _reshaped_strides(self, out, runs)
+    strides = reshaped_strides(
+        self.strides, out.sizes, runs, lambda a, b: self.strides[a] == self.strides[b] * self.sizes[b]
+    )
     if strides is None and self.dtype not in build.SUPPORTED:
         return NotImplemented
     old = self.sizes
@@ -313,8 +292,7 @@ def as_strided(
     offset = held.offset
     if storage_offset is not None:
         offset = storage_offset - emit.origins.get(held.base.name, 0)
-    buffer = emit.view(held.base, held.dtype, tuple(size), tuple(stride), offset)
-    seen = emit.stored(buffer)
+    seen = emit.stored(emit.view(held.base, held.dtype, tuple(size), tuple(stride), offset))
     return Value(held.dtype, held.device, tuple(size), tuple(stride), seen.load, held.base, offset)
 
 

@@ -10,7 +10,7 @@ import torch
 from dovetail.ir.devices import on_host, traits
 from dovetail.ops.fake.dtype_probe import probe, probe_reduction
 from dovetail.ops.fake.result_spec import Spec, fresh
-from dovetail.ops.fake.rules.layout import broadcast, contiguous, elementwise_strides
+from dovetail.ops.fake.rules.layout import broadcast, contiguous, elementwise_strides, in_one_piece
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty
 
 aten = torch.ops.aten
@@ -113,14 +113,12 @@ def power(base: Any, exponent: torch.Tensor) -> Any:
 
 def mvlgamma(x: torch.Tensor, order: int) -> Any:
     """A sum along a new dimension, whatever its tag says."""
-    dtype, device = probe(aten.mvlgamma.default, (x, order), {})
-    return Spec(tuple(x.shape), contiguous(x.shape), dtype, device)
+    return in_one_piece(x.shape, x, probe(aten.mvlgamma.default, (x, order), {})[0])
 
 
 def normal(mean: torch.Tensor, std: torch.Tensor, **_: Any) -> Any:
     """In rows, of the mean's type."""
-    sizes = broadcast([tuple(mean.shape), tuple(std.shape)])
-    return fresh(sizes, contiguous(sizes), mean)
+    return in_one_piece(broadcast([tuple(mean.shape), tuple(std.shape)]), mean)
 
 
 def in_rows(place: int) -> Callable[..., Any]:
@@ -130,7 +128,7 @@ def in_rows(place: int) -> Callable[..., Any]:
         x, tensors = args[place], [a for a in args if isinstance(a, torch.Tensor)]
         if any(t.dtype != x.dtype or t.layout is not torch.strided or t.device != x.device for t in tensors):
             return NotImplemented
-        return fresh(tuple(x.shape), contiguous(x.shape), x)
+        return in_one_piece(x.shape, x)
 
     return rule
 
@@ -139,30 +137,26 @@ def nonzero_static(x: torch.Tensor, *, size: Any, **_: Any) -> Any:
     """In rows on the CPU; the meta kernel says in columns, as on a GPU."""
     if not on_host(x) or type(size) is not int or size < 0:
         return NotImplemented
-    return Spec((size, x.dim()), contiguous((size, x.dim())), torch.int64, x.device)
+    return in_one_piece((size, x.dim()), x, torch.int64)
 
 
 def log_sigmoid(x: torch.Tensor) -> Any:
     """The second result is kept for the backward pass: on the CPU only, a tensor of the same size."""
     (dtype, _) = probe_reduction(aten.log_sigmoid_forward.default, (x,), {})
-    sizes = tuple(x.shape)
-    kept = sizes if on_host(x) else (0,)
-    return Spec(sizes, contiguous(sizes), dtype, x.device), Spec(kept, contiguous(kept), dtype, x.device)
+    return in_one_piece(x.shape, x, dtype), in_one_piece(x.shape if on_host(x) else (0,), x, dtype)
 
 
 def isin(elements: Any, tests: Any, **_: Any) -> Any:
     """One truth for each element, in rows."""
-    if not isinstance(elements, torch.Tensor):
-        return NotImplemented
-    sizes = tuple(elements.shape)
-    return Spec(sizes, contiguous(sizes), torch.bool, elements.device)
+    known = isinstance(elements, torch.Tensor)
+    return in_one_piece(elements.shape, elements, torch.bool) if known else NotImplemented
 
 
 def multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int) -> Any:
     """Of one sample, unreduced, it is a scalar; the meta kernel says a vector."""
     if reduction or x.dim() > 1 or not all_same(target.shape, x.shape) or empty(x.shape):
         return NotImplemented
-    return fresh((), (), x), fresh(tuple(x.shape), contiguous(x.shape), x)
+    return fresh((), (), x), in_one_piece(x.shape, x)
 
 
 def uniform(x: torch.Tensor, *_: Any, **__: Any) -> Any:
@@ -173,11 +167,9 @@ def uniform(x: torch.Tensor, *_: Any, **__: Any) -> Any:
 
 def angle(x: torch.Tensor) -> Any:
     """Of complex numbers, in rows whatever the layout."""
-    sizes = tuple(x.shape)
-    return Spec(sizes, contiguous(sizes), x.dtype.to_real(), x.device) if x.dtype.is_complex else NotImplemented
+    return in_one_piece(x.shape, x, x.dtype.to_real()) if x.dtype.is_complex else NotImplemented
 
 
 def poisson(x: torch.Tensor, *_: Any, **__: Any) -> Any:
     """In rows, whatever the rates' layout."""
-    sizes = tuple(x.shape)
-    return fresh(sizes, contiguous(sizes), x)
+    return in_one_piece(x.shape, x)

@@ -13,7 +13,7 @@ import torch
 
 from dovetail.ir.devices import on_gpu, on_host
 from dovetail.ops.fake.result_spec import Spec
-from dovetail.ops.fake.rules.layout import contiguous
+from dovetail.ops.fake.rules.layout import filled
 
 aten = torch.ops.aten
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
@@ -36,15 +36,7 @@ def _by_stride(dims: Sequence[int], strides: Sequence[int]) -> list[int]:
 
 def _planned(sizes: Sequence[int], strides: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
     """Strides of a result of those sizes; `strides` are the argument's."""
-    order = [*_by_stride([d for d in range(len(sizes)) if d not in dims], strides), *dims]
-    found = [0] * len(sizes)
-    for d, stride in zip(order, contiguous(sizes[d] for d in order), strict=True):
-        found[d] = stride
-    return tuple(found)
-
-
-def _positive(dims: Sequence[int], rank: int) -> list[int]:
-    return [d % rank for d in dims]
+    return filled(sizes, [*_by_stride([d for d in range(len(sizes)) if d not in dims], strides), *dims])
 
 
 def complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Any:
@@ -52,7 +44,7 @@ def complex_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, 
     at_once = on_gpu(x) and len(dim) <= 3 and _plain(x)
     if not (at_once or _known(x, _REAL)) or not dim:
         return NotImplemented
-    strides = _planned(x.shape, x.stride(), _by_stride(_positive(dim, x.dim()), x.stride()))
+    strides = _planned(x.shape, x.stride(), _by_stride([d % x.dim() for d in dim], x.stride()))
     return Spec(tuple(x.shape), strides, x.dtype, x.device)
 
 
@@ -60,7 +52,7 @@ def real_to_complex(x: torch.Tensor, dim: Sequence[int], normalization: int, one
     """The last dimension is transformed first of all and stays last."""
     if not (_known(x, _COMPLEX) or _alone(x, dim)) or not dim:
         return NotImplemented
-    *others, last = _positive(dim, x.dim())
+    *others, last = (d % x.dim() for d in dim)
     sizes = list(x.shape)
     sizes[last] = sizes[last] // 2 + 1 if onesided else sizes[last]
     strides = _planned(sizes, x.stride(), [*_by_stride(others, x.stride()), last])
@@ -77,7 +69,7 @@ def complex_to_real(x: torch.Tensor, dim: Sequence[int], normalization: int, las
     """All but the last dimension are transformed in a first pass."""
     if not _known(x, _REAL) or not dim or type(last_dim_size) is not int:
         return NotImplemented
-    *others, last = _positive(dim, x.dim())
+    *others, last = (d % x.dim() for d in dim)
     strides = _planned(x.shape, x.stride(), _by_stride(others, x.stride())) if others else x.stride()
     sizes = list(x.shape)
     sizes[last] = last_dim_size

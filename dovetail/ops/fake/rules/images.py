@@ -9,7 +9,13 @@ import torch
 
 from dovetail.ir.devices import GPU, HOST, on_gpu, on_host
 from dovetail.ops.fake.result_spec import Spec, fresh
-from dovetail.ops.fake.rules.layout import channels_last, contiguous, elementwise_strides, strides_suggest_channels_last
+from dovetail.ops.fake.rules.layout import (
+    channels_last,
+    contiguous,
+    elementwise_strides,
+    in_one_piece,
+    strides_suggest_channels_last,
+)
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty, general, same
 
 aten = torch.ops.aten
@@ -308,8 +314,7 @@ def batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *r
 
 def grid_sample(x: torch.Tensor, grid: torch.Tensor, *_: Any) -> Any:
     """Images of the grid's size."""
-    sizes = (*x.shape[:2], *grid.shape[1:-1])
-    return fresh(sizes, contiguous(sizes), x)
+    return in_one_piece((*x.shape[:2], *grid.shape[1:-1]), x)
 
 
 def grid_sample_backward(gradient: torch.Tensor, x: torch.Tensor, grid: torch.Tensor, *rest: Any) -> Any:
@@ -317,4 +322,4 @@ def grid_sample_backward(gradient: torch.Tensor, x: torch.Tensor, grid: torch.Te
     of_image, of_grid = rest[-1]
     if not (of_image and of_grid):
         return NotImplemented
-    return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) for t in (x, grid))
+    return in_one_piece(x.shape, x), in_one_piece(grid.shape, grid)

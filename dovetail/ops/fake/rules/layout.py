@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims
+from dovetail.ops.fake.result_spec import Spec
 from dovetail.ops.fake.symbolic.size_questions import (
     all_same,
     general,
@@ -35,6 +36,12 @@ def contiguous(sizes: Iterable[Any]) -> Sizes:
         strides.append(step)
         step = step * (size if not isinstance(size, int) or size > 1 else 1)
     return tuple(reversed(strides))
+
+
+def in_one_piece(sizes: Iterable[Any], like: torch.Tensor, dtype: torch.dtype | None = None) -> Spec:
+    """A fresh result in rows, on the device of `like` and of its type unless that is told."""
+    sizes = tuple(sizes)
+    return Spec(sizes, contiguous(sizes), dtype or like.dtype, like.device)
 
 
 def broadcast(shapes: Sequence[Sizes]) -> Sizes:
@@ -126,12 +133,13 @@ def strides_suggest_channels_last(shape: Sequence[Any], strides: Sequence[Any]) 
 
 def channels_last(sizes: Sizes) -> Sizes:
     """Strides with dimension 1 fastest."""
-    order = (0, *range(2, len(sizes)), 1)
-    inner = contiguous([sizes[k] for k in order])
-    strides: list = [0] * len(sizes)
-    for k, stride in zip(order, inner, strict=True):
-        strides[k] = stride
-    return tuple(strides)
+    return filled(sizes, (0, *range(2, len(sizes)), 1))
+
+
+def filled(sizes: Sequence[Any], order: Sequence[int]) -> Sizes:
+    """Strides without gaps, in this order of the dimensions from the slowest to the fastest."""
+    found = dict(zip(order, contiguous(sizes[k] for k in order), strict=True))
+    return tuple(found[k] for k in range(len(sizes)))
 
 
 def dense_order(sizes: Any, strides: Any) -> tuple[int, ...] | None:
@@ -190,14 +198,7 @@ def _permuted(sizes: Sizes, operands: Sequence[Sizes]) -> Sizes:
                 at = below
             elif verdict < 0:
                 break
-    strides: list = [0] * rank
-    step: Any = 1
-    for k in order:
-        strides[k] = step
-        step = step * (sizes[k] if not isinstance(sizes[k], int) or sizes[k] > 1 else 1)
-    if order == list(range(rank - 1, -1, -1)):
-        return contiguous(sizes)
-    return tuple(strides)
+    return filled(sizes, order[::-1])
 
 
 def _swap(a: int, b: int, sizes: Sizes, operands: Sequence[Sizes]) -> int:

@@ -10,7 +10,7 @@ import torch
 from dovetail.ir.devices import on_gpu, on_host
 from dovetail.ops.fake.dtype_probe import probe_reduction
 from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh
-from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides
+from dovetail.ops.fake.rules.layout import axis, elementwise_strides, in_one_piece
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty
 
 
@@ -20,8 +20,8 @@ def layer_norm(x: torch.Tensor, shape: Any, weight: Any, bias: Any, eps: float) 
     lead = sizes[: len(sizes) - len(shape)] + (1,) * len(shape)
     if not shape or not all_same(sizes[len(sizes) - len(shape):], shape):
         return NotImplemented
-    stat = Spec(lead, contiguous(lead), _statistics_dtype(x, weight), x.device)
-    return Spec(sizes, contiguous(sizes), x.dtype, x.device), stat, stat
+    stat = in_one_piece(lead, x, _statistics_dtype(x, weight))
+    return in_one_piece(sizes, x), stat, stat
 
 
 def _statistics_dtype(x: torch.Tensor, weight: Any) -> torch.dtype:
@@ -38,7 +38,7 @@ def layer_norm_backward(
     plain = (on_host(x) or on_gpu(x)) and gradient.dtype == x.dtype and x.layout is torch.strided
     if not plain or any(t is None for t, wanted in parts if wanted):
         return NotImplemented
-    return tuple(fresh(tuple(t.shape), contiguous(t.shape), t) if wanted else None for t, wanted in parts)
+    return tuple(in_one_piece(t.shape, t) if wanted else None for t, wanted in parts)
 
 
 def rms_norm_backward(
@@ -67,8 +67,7 @@ def attention_backward(
     """The kernels make contiguous gradients, where the meta kernel says that they are laid out as the arguments."""
     if bias is not None or shared_storage_dqdkdv:
         return NotImplemented
-    made = (fresh(tuple(t.shape), contiguous(t.shape), t) for t in (query, key, value))
-    return *made, Spec((), (), torch.float32, query.device)
+    return *(in_one_piece(t.shape, t) for t in (query, key, value)), Spec((), (), torch.float32, query.device)
 
 
 def _softmax(operator: Any) -> Callable[..., Any]:
@@ -77,9 +76,8 @@ def _softmax(operator: Any) -> Callable[..., Any]:
         sizes = tuple(x.shape)
         axis(args[1], len(sizes))  # what the kernels check, PyTorch's own rules do not
         if empty(sizes):  # the kernel is not reached, so any dtype will do
-            return Spec(sizes, contiguous(sizes), torch.float32 if args[2] else x.dtype, x.device)
-        (dtype,) = probe_reduction(operator, args, kwargs)
-        return Spec(sizes, contiguous(sizes), dtype, x.device)
+            return in_one_piece(sizes, x, torch.float32 if args[2] else x.dtype)
+        return in_one_piece(sizes, x, *probe_reduction(operator, args, kwargs))
 
     return rule
 

@@ -9,7 +9,7 @@ import torch
 from dovetail.ir.devices import on_host
 from dovetail.ops.fake.result_spec import Spec, fresh
 from dovetail.ops.fake.rules.elementwise import common_device
-from dovetail.ops.fake.rules.layout import contiguous, is_one
+from dovetail.ops.fake.rules.layout import contiguous, in_one_piece, is_one
 from dovetail.ops.fake.rules.view_rules import expand
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty, same
 
@@ -57,7 +57,7 @@ def bmm(a: torch.Tensor, b: torch.Tensor, dtype: Any = None) -> Any:
         return NotImplemented
     sizes = a.shape[0], a.shape[1], b.shape[2]
     if a.dtype != b.dtype and empty((*sizes, a.shape[2])):  # eager has taken it by now (`eager_trials.py`)
-        return fresh(sizes, contiguous(sizes), b)
+        return in_one_piece(sizes, b)
     return _matrix(a, b, sizes)
 
 
@@ -79,11 +79,9 @@ def svd(x: torch.Tensor, full_matrices: bool = False, compute_uv: bool = True, *
     least = min(rows, width)
     left = (*batch, rows, rows if full_matrices else least)
     right = (*batch, width if full_matrices else least, width)
-    real = x.dtype.to_real()
-    values = (*batch, least)
     return (
-        Spec(left, columns(left), x.dtype, x.device), Spec(values, contiguous(values), real, x.device),
-        Spec(right, columns(right), x.dtype, x.device),
+        fresh(left, columns(left), x), in_one_piece((*batch, least), x, x.dtype.to_real()),
+        fresh(right, columns(right), x),
     )  # fmt: skip
 
 
@@ -91,8 +89,5 @@ def eig(x: torch.Tensor) -> Any:
     """Complex values, and vectors column by column."""
     if not on_host(x) or x.dim() < 2 or x.shape[-1] != x.shape[-2]:
         return NotImplemented
-    sizes = tuple(x.shape)
-    dtype = x.dtype.to_complex()
-    return (
-        Spec(sizes[:-1], contiguous(sizes[:-1]), dtype, x.device), Spec(sizes, columns(sizes), dtype, x.device),
-    )  # fmt: skip
+    sizes, dtype = tuple(x.shape), x.dtype.to_complex()
+    return in_one_piece(sizes[:-1], x, dtype), Spec(sizes, columns(sizes), dtype, x.device)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from dovetail.ops.fake.dtype_probe import probe_reduction
-from dovetail.ops.fake.result_spec import ForOverload, Spec
-from dovetail.ops.fake.rules.layout import contiguous
+from dovetail.ops.fake.result_spec import ForOverload
+from dovetail.ops.fake.rules.layout import in_one_piece
 
 _NO_IDENTITY = frozenset(("max", "min", "amax", "amin", "argmax", "argmin", "median", "aminmax"))
 
@@ -25,8 +25,7 @@ def _rule(operator: Any) -> Callable[..., Any]:
             return _empty(name, x, named)
         dtypes = probe_reduction(operator, args, kwargs)
         sizes = reduced(tuple(x.shape), named.get("dim"), bool(named.get("keepdim")))
-        strides = contiguous(sizes)
-        results = tuple(Spec(sizes, strides, dtype, x.device) for dtype in dtypes)
+        results = tuple(in_one_piece(sizes, x, dtype) for dtype in dtypes)
         return results if len(operator._schema.returns) > 1 else results[0]
 
     return rule

@@ -6,15 +6,17 @@ compilation relies on what holds in the call that is captured.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
 
 from dovetail.ir import dims
-from dovetail.ir.reshape import chunks, contiguous_strides
+from dovetail.ir.reshape import chunks, reshaped_strides
 from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh
-from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides, in_rows, is_one
+from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides, in_one_piece, in_rows, is_one
 from dovetail.ops.fake.symbolic.number import needed
 from dovetail.ops.fake.symbolic.size_questions import (
     all_same,
@@ -33,10 +35,13 @@ from dovetail.ops.fake.symbolic.symint import dim_of
 aten = torch.ops.aten
 
 
-def seen(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any], offset: Any = None) -> Spec:
+def seen(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Spec:
     """A view of `x`."""
-    start = x.storage_offset() if offset is None else offset
-    return Spec(tuple(map(plain, sizes)), tuple(map(plain, strides)), x.dtype, x.device, plain(start))
+    start = x.storage_offset() if storage_offset is None else storage_offset
+    return Spec(tuple(map(plain, size)), tuple(map(plain, stride)), x.dtype, x.device, plain(start))
+
+
+as_strided = seen
 
 
 # ---------------------------------------------------------------- shape
@@ -47,10 +52,7 @@ def product(values: Sequence[Any]) -> Any:
     sizes = sizes_behind(values)
     if sizes is not None:
         return rewrapped(sizes, dims.product(map(dim_of, values)))
-    total: Any = 1
-    for value in values:
-        total = total * value
-    return total
+    return reduce(operator.mul, values, 1)
 
 
 def inferred(sizes: Sequence[Any], elements: Any) -> tuple:
@@ -82,19 +84,10 @@ def view_strides(old: Sequence[Any], strides: Sequence[Any], new: Sequence[Any])
     """How the memory looks in another shape, whatever the sizes; None where that takes a copy."""
     sizes = sizes_behind((*old, *strides, *new))
     before, steps, after = (tuple(map(dim_of, v)) for v in (old, strides, new))
-    result: list = list(contiguous_strides(after))
-    for ours, theirs in chunks(before, after):
-        for outer, inner in zip(ours, ours[1:], strict=False):
-            if not same(strides[outer], strides[inner] * old[inner]):
-                return None
-        step = steps[ours[-1]]
-        for d in reversed(theirs):
-            result[d] = step
-            step = step * after[d]
-    for d in range(len(after) - 2, -1, -1):  # size 1: as if it stepped over what follows
-        if after[d] == 1:
-            result[d] = result[d + 1] * after[d + 1]
-    return tuple(rewrapped(sizes, s) for s in result)
+    found = reshaped_strides(
+        steps, after, chunks(before, after), lambda a, b: same(strides[a], strides[b] * old[b])
+    )
+    return None if found is None else tuple(rewrapped(sizes, s) for s in found)
 
 
 def view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
@@ -110,7 +103,7 @@ def view(x: torch.Tensor, sizes: Sequence[Any]) -> Any:
 
 def _at_these_sizes(x: torch.Tensor, shape: Sequence[Any]) -> tuple:
     """A view that not all sizes allow: where those of this call do, rely on them."""
-    plain = [[_value(n) for n in numbers] for numbers in (x.shape, x.stride(), shape)]
+    plain = [list(map(int, numbers)) for numbers in (x.shape, x.stride(), shape)]
     strides = contiguous(plain[-1]) if 0 in plain[0] else view_strides(*plain)
     if strides is None:
         raise RuntimeError(
@@ -118,15 +111,6 @@ def _at_these_sizes(x: torch.Tensor, shape: Sequence[Any]) -> tuple:
             "contiguous subspaces). Use .reshape(...) instead."
         )
     return strides
-
-
-def _value(size: Any) -> int:
-    return size if isinstance(size, int) else int(size)
-
-
-def alias_of_shape(x: torch.Tensor, sizes: Sequence[Any], strides: Sequence[Any]) -> Any:
-    """A reshape whose strides are given."""
-    return seen(x, sizes, strides)
 
 
 # ---------------------------------------------------------------- order and number of dimensions
@@ -318,7 +302,7 @@ def unbind(x: torch.Tensor, dim: int = 0) -> Any:
     d = axis(dim, x.dim())
     sizes, strides, start = list(x.shape), list(x.stride()), x.storage_offset()
     left = sizes[:d] + sizes[d + 1 :], strides[:d] + strides[d + 1 :]
-    return [seen(x, *left, start + k * strides[d]) for k in range(_value(x.shape[d]))]
+    return [seen(x, *left, start + k * strides[d]) for k in range(int(x.shape[d]))]
 
 
 def diagonal(x: torch.Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
@@ -352,11 +336,6 @@ def unfold(x: torch.Tensor, dimension: int, size: Any, step: int) -> Any:
     return seen(x, [*sizes, size], [*strides, inner])
 
 
-def as_strided(x: torch.Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Any:
-    """Sizes, strides and offset as they are given."""
-    return seen(x, size, stride, storage_offset)
-
-
 def alias(x: torch.Tensor) -> Any:
     """The same tensor, as a view."""
     return seen(x, x.shape, x.stride())
@@ -380,7 +359,7 @@ def stack(tensors: Sequence[torch.Tensor], dim: int = 0) -> Any:
     if not all(map(in_rows, tensors)):
         return NotImplemented
     sizes = (*first.shape[:d], len(tensors), *first.shape[d:])
-    return Spec(sizes, contiguous(sizes), first.dtype, first.device)
+    return in_one_piece(sizes, first)
 
 
 def pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
@@ -394,7 +373,7 @@ def pad(x: torch.Tensor, pad: Sequence[Any], value: Any = 0) -> Any:
                                "in a negative output size, which is invalid.")
     if not in_rows(x):
         return NotImplemented
-    return Spec(tuple(sizes), contiguous(sizes), x.dtype, x.device)
+    return in_one_piece(sizes, x)
 
 
 def scatter(view: Callable[..., Any]) -> Callable[..., Any]:
@@ -418,7 +397,7 @@ def roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> Any:
         return NotImplemented
     for d in dims:
         axis(d, x.dim())
-    return Spec(tuple(x.shape), contiguous(x.shape), x.dtype, x.device)
+    return in_one_piece(x.shape, x)
 
 
 def like(

@@ -6,6 +6,7 @@ does look asks its node for the value, and gets `NumberNeeded`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,25 +18,18 @@ class NumberNeeded(Unsupported):
     """An operator depends on the value of a number that varies."""
 
 
+def always(answer: Any) -> Callable[[Any], Any]:
+    """A question to a node that has one answer."""
+    return lambda self: answer
+
+
 class SymbolicNode:
     """What all symbolic values answer alike."""
 
     __slots__ = ()
-
-    def is_bool(self) -> bool:
-        return False
-
-    def is_nested_int(self) -> bool:
-        return False
-
-    def is_symbolic(self) -> bool:
-        return True
-
-    def maybe_as_int(self) -> int | None:
-        return None
-
-    def constant_int(self) -> int | None:
-        return None
+    is_bool = is_nested_int = always(False)
+    is_symbolic = always(True)
+    maybe_as_int = constant_int = always(None)
 
     def __getattr__(self, name: str) -> Any:
         """Every other question is about the value."""
@@ -52,14 +46,13 @@ class NumberNode(SymbolicNode):
     def __init__(self, hint: Any, place: Any) -> None:
         self.hint, self.place = hint, place
 
+    has_hint = always(False)
+
     def is_int(self) -> bool:
         return type(self.hint) is int
 
     def is_float(self) -> bool:
         return type(self.hint) is float
-
-    def has_hint(self) -> bool:
-        return False
 
 
 def needed() -> NumberNeeded:

@@ -15,7 +15,7 @@ import torch
 
 from dovetail.ir import dimforms, dims
 from dovetail.ir.dims import Dim
-from dovetail.ops.fake.symbolic.number import SYMBOLIC, NumberNode, SymbolicNode, needed
+from dovetail.ops.fake.symbolic.number import SYMBOLIC, NumberNode, SymbolicNode, always, needed
 from dovetail.ops.fake.symbolic.sizes import AT_LEAST, EQUAL, UNEQUAL, Sizes
 
 
@@ -24,27 +24,12 @@ class _Node(SymbolicNode):
 
     __slots__ = ("sizes",)
     sizes: Sizes
-
-    def is_int(self) -> bool:
-        return False
-
-    def is_float(self) -> bool:
-        return False
-
-    def nested_int(self) -> None:
-        return None
-
-    def is_constant(self) -> bool:
-        return False
-
-    def has_hint(self) -> bool:
-        return True
+    is_int = is_float = always(False)
+    has_hint = always(True)
+    nested_int = constant_bool = always(None)
 
     def clone(self) -> Any:
         return self
-
-    def constant_bool(self) -> bool | None:
-        return None
 
     def wrap_int(self, number: int) -> SizeNode:
         return SizeNode(self.sizes, number)
@@ -61,6 +46,14 @@ class _Node(SymbolicNode):
         return str(self)
 
     _graph_repr = str
+
+
+def _arithmetic(function: Callable[[Dim, Dim], Dim]) -> Callable[[Any, Any], SizeNode]:
+    return lambda self, other: self._binary(function, other)
+
+
+def _comparison(sign: str, swapped: bool, offset: int = 0) -> Callable[[Any, Any], TruthNode]:
+    return lambda self, other: self._compare(sign, other, swapped, offset)
 
 
 class SizeNode(_Node):
@@ -80,8 +73,7 @@ class SizeNode(_Node):
     def hint(self) -> int:
         return self.sizes.hint(self.dim)
 
-    def is_int(self) -> bool:
-        return True
+    is_int = always(True)
 
     def is_constant(self) -> bool:
         return isinstance(self.dim, int)
@@ -105,14 +97,7 @@ class SizeNode(_Node):
         sizes, dim = self.sizes, function(self.dim, other.dim)
         return SizeNode(sizes, sizes.resolve(dim) if sizes.facts else dim)
 
-    def add(self, other: Any) -> SizeNode:
-        return self._binary(operator.add, other)
-
-    def sub(self, other: Any) -> SizeNode:
-        return self._binary(operator.sub, other)
-
-    def mul(self, other: Any) -> SizeNode:
-        return self._binary(operator.mul, other)
+    add, sub, mul = _arithmetic(operator.add), _arithmetic(operator.sub), _arithmetic(operator.mul)
 
     def floordiv(self, other: Any) -> SizeNode:
         return self._divided(other, dims.floordiv, lambda a, b: dims.floordiv(-a, -b))
@@ -168,7 +153,7 @@ class SizeNode(_Node):
 
     pow = pow_by_natural
 
-    def _compare(self, sign: str, other: Any, swapped: bool, offset: int = 0) -> TruthNode:
+    def _compare(self, sign: str, other: Any, swapped: bool, offset: int) -> TruthNode:
         if not isinstance(other, SizeNode):
             raise needed()
         left, right = (other.dim, self.dim) if swapped else (self.dim, other.dim)
@@ -176,23 +161,9 @@ class SizeNode(_Node):
         alike = not small or dimforms.has_remainder(left - right)
         return TruthNode(self.sizes, (sign, left - right - offset), alike, (left, right))
 
-    def eq(self, other: Any) -> TruthNode:
-        return self._compare(EQUAL, other, False)
-
-    def ne(self, other: Any) -> TruthNode:
-        return self._compare(UNEQUAL, other, False)
-
-    def ge(self, other: Any) -> TruthNode:
-        return self._compare(AT_LEAST, other, False)
-
-    def gt(self, other: Any) -> TruthNode:
-        return self._compare(AT_LEAST, other, False, 1)
-
-    def le(self, other: Any) -> TruthNode:
-        return self._compare(AT_LEAST, other, True)
-
-    def lt(self, other: Any) -> TruthNode:
-        return self._compare(AT_LEAST, other, True, 1)
+    eq, ne = _comparison(EQUAL, False), _comparison(UNEQUAL, False)
+    ge, gt = _comparison(AT_LEAST, False), _comparison(AT_LEAST, False, 1)
+    le, lt = _comparison(AT_LEAST, True), _comparison(AT_LEAST, True, 1)
 
     def is_contiguous(self, sizes: Sequence[Any], strides: Sequence[Any]) -> TruthNode:
         return self._laid_out(sizes, strides, order=range(len(sizes)))
@@ -264,8 +235,7 @@ class TruthNode(_Node):
     def hint(self) -> bool:
         return _hint(self.sizes, self.claim)
 
-    def is_bool(self) -> bool:
-        return True
+    is_bool = always(True)
 
     def is_constant(self) -> bool:
         return isinstance(self.claim, bool)
