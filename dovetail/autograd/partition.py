@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
-from dovetail.ir.aten import Apart, AtenGraph, JointGraph, NotDifferentiable, Pair, Whole, parts_of
+from dovetail.ir.aten import Apart, AtenGraph, JointGraph, NotDifferentiable, Pair, Whole, output_of, parts_of
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes
@@ -215,7 +215,7 @@ def exposed(joint: JointGraph, pair: Pair, apart: Apart) -> list[int]:
 
     A write to a tensor that is made of others is counted in its own version, not in those of its parts.
     """
-    results = next(n for n in reversed(joint.aten.graph.nodes) if n.op == "output").args[0]
+    results: Any = output_of(joint.aten.graph).args[0]
     saved = {memory_of(node) for node in pair.saved}
 
     def relied_on(k: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import JointGraph
+from dovetail.ir.aten import JointGraph, output_of
 from dovetail.ops.own.philox import draw
 
 Node = torch.fx.Node
@@ -38,7 +38,7 @@ def _independent(joint: JointGraph) -> bool:
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
     if not written:
         return True
-    results = next(n for n in reversed(joint.aten.graph.nodes) if n.op == "output").args[0]
+    results: Any = output_of(joint.aten.graph).args[0]
     seen: set[Node] = set()
     stack = [results[k] for _, k in joint.tangents]
     while stack:

@@ -25,6 +25,7 @@ from dovetail.exporting.graph import with_checks
 from dovetail.exporting.signature import Constant, ExportSignature, Input, SignatureNumber, Tensor
 from dovetail.exporting.state import ExportState, is_spelled
 from dovetail.interop import torchexport
+from dovetail.ir.aten import output_of
 from dovetail.ir.devices import HOST
 from dovetail.ops.calls.higher_order import IMMEDIATE, OPERATOR_OF, TRANSFORMS
 
@@ -89,7 +90,7 @@ def _write_exchanged(graph: torch.fx.Graph, signature: ExportSignature) -> None:
         with graph.inserting_after(node):
             copied = graph.call_method("clone", (node,))
         node.replace_all_uses_with(copied, lambda user, own=copied: user is not own)
-    end = next(n for n in reversed(graph.nodes) if n.op == "output")
+    end: Any = output_of(graph)
     results = len(end.args[0]) - len(signature.exchanged)
     with graph.inserting_before(end):
         for names, value in zip(signature.exchanged, end.args[0][results:], strict=True):

@@ -59,10 +59,9 @@ SINGLE: dict[str, Any] = {
 }
 OPERATORS = "torch.ops."
 #: Functions that take graphs. A checkpoint keeps nothing of its settings but that it is one.
-WITH_GRAPHS = (
-    *higher_order.TRANSFORMS.values(), *higher_order.IMMEDIATE.values(),
-    higher_order.call, higher_order.scan, higher_order.map_rows,
-)  # fmt: skip
+WITH_GRAPHS: tuple[Any, ...] = (
+    *higher_order.TRANSFORMS.values(), *higher_order.IMMEDIATE.values(), higher_order.call, higher_order.scan,
+)
 SINGLE |= {f"dovetail.{function.__name__}": function for function in (*higher_order.OPERATOR_OF, *WITH_GRAPHS)}
 CHECKPOINT = higher_order.Checkpoint({"use_reentrant": False})
 SINGLE["dovetail.checkpoint"] = CHECKPOINT

@@ -21,6 +21,7 @@ from dovetail.errors import Unsupported
 from dovetail.exporting import buffers
 from dovetail.exporting.arguments import Arguments, flattened
 from dovetail.exporting.buffers import CODE, Exchange, Tables
+from dovetail.ir.aten import output_of
 from dovetail.ir.captured import DRAWS, HOOKS, MODES_LEFT, Captured, Change
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, path
@@ -62,8 +63,7 @@ def find(captured: Captured, owner: torch.nn.Module | None, given: Arguments, sh
     owned = buffers.tables(owner)
     changed = [c for c in captured.changes if c.kind == "object" and Arg in map(type, path(c.source))]
     _refuse_changes([*(c for c in captured.changes if c not in changed), *_modes_left(captured.graph)], owned)
-    end = next(n for n in reversed(captured.graph.graph.nodes) if n.op == "output")
-    nodes: Any = end.args[0]
+    nodes: Any = output_of(captured.graph.graph).args[0]
     stand_ins = [_stand_in(node) for node in nodes]
     args, kwargs = given.of_leaves(shown)
     ways = [guards.load(captured, given.program, [*path(c.source)], args, kwargs) for c in changed]

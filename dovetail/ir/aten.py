@@ -114,8 +114,13 @@ def subprograms(aten: AtenGraph) -> Iterator[Subprogram]:
 
 def results_of(aten: AtenGraph) -> list:
     """What the results look like."""
-    end = next(node for node in reversed(aten.graph.nodes) if node.op == "output")
-    return [n.meta.get("val") if isinstance(n, torch.fx.Node) else n for n in end.args[0]]
+    results: Any = output_of(aten.graph).args[0]
+    return [n.meta.get("val") if isinstance(n, torch.fx.Node) else n for n in results]
+
+
+def output_of(graph: torch.fx.Graph) -> torch.fx.Node:
+    """Its last node, whose argument the graph returns."""
+    return next(node for node in reversed(graph.nodes) if node.op == "output")
 
 
 # ---------------------------------------------------------------- forward and backward

@@ -20,7 +20,7 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError
-from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.aten import AtenGraph, Subprogram, output_of
 from dovetail.ir.dims import Dim
 from dovetail.ir.liveness import nodes, statement_roots
 from dovetail.ir.loops import Buffer, Group, Op, Output, Param, Program
@@ -216,8 +216,7 @@ class _Lowering:
 
 def _returned(aten: AtenGraph) -> set[torch.fx.Node]:
     """Nodes whose own buffers outlive the program."""
-    output = next(node for node in reversed(aten.graph.nodes) if node.op == "output")
-    found = {a for a in _flat(output.args[0]) if isinstance(a, torch.fx.Node)}
+    found = {a for a in _flat(output_of(aten.graph).args[0]) if isinstance(a, torch.fx.Node)}
     found |= {node for _, node in aten.mutated}
     picked = {n.args[0] for n in found if n.target is operator.getitem}
     return found | picked  # type: ignore[operator]

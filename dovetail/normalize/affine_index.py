@@ -50,16 +50,13 @@ def inverted(form: Affine | None) -> Affine | None:
 def affine(node: Any) -> Affine | None:
     """What integers the tensor holds, whatever its type; None where that is not known."""
     if not isinstance(node, Node):
-        return Affine(int(node)) if type(node) in (int, float) and _is_whole(node) else None
+        # An integer, which every type holds exactly.
+        whole = type(node) is int or type(node) is float and abs(node) <= 1 << 24 and node == int(node)
+        return Affine(int(node)) if whole else None
     if _dtype(node) is torch.bool:
         return {ALWAYS: Affine(1), NEVER: Affine(0)}.get(below(node))  # type: ignore[arg-type]
     rules = {torch.int64: _INTEGERS, torch.float32: _FILLED}.get(_dtype(node))
     return None if rules is None else _known("affine", rules, node)
-
-
-def _is_whole(number: float) -> bool:
-    """Is it an integer, which every type holds exactly?"""
-    return type(number) is int or abs(number) <= 1 << 24 and number == int(number)
 
 
 def below(node: Any) -> Affine | None:
@@ -130,10 +127,6 @@ def _same_order(node: Node, form: Affine) -> Affine | None:
     return form.at(dict(zip(old, new, strict=True))) if alike else None
 
 
-def _expanded(node: Node, form: Affine) -> Affine | None:
-    return form  # sizes of 1 have no step
-
-
 def _permuted(node: Node, form: Affine) -> Affine | None:
     order = node.args[1]
     return form.at({d % len(order) - len(order): k - len(order) for k, d in enumerate(order)})  # type: ignore[arg-type]
@@ -165,7 +158,7 @@ _COPIES = (
 )  # fmt: skip
 _VIEWS: dict[Any, Callable[[Node, Affine], Affine | None]] = {
     **dict.fromkeys(_COPIES, _same_order),
-    aten.expand.default: _expanded,
+    aten.expand.default: lambda node, form: form,  # sizes of 1 have no step
     aten.permute.default: _permuted,
     **dict.fromkeys((aten.transpose.int, aten.t.default), _transposed),
     aten.slice.Tensor: _sliced,
@@ -210,11 +203,6 @@ def _joined(node: Node) -> Affine | None:
             return None
         whole, at = begun, at + (size if k + 1 < len(parts) else 0)
     return whole
-
-
-def _running(node: Node) -> Affine | None:
-    """A running sum of nothing."""
-    return Affine(0) if affine(node.args[0]) == Affine(0) else None
 
 
 def _looked_up(node: Node) -> Affine | None:
@@ -263,7 +251,7 @@ _INTEGERS: dict[Any, Callable[[Node], Affine | None]] = {
     aten.add.Tensor: _added(1),
     aten.sub.Tensor: _added(-1),
     aten.cat.default: _joined,
-    aten.cumsum.default: _running,
+    aten.cumsum.default: lambda node: Affine(0) if affine(node.args[0]) == Affine(0) else None,  # of nothing
     aten.index.Tensor: _looked_up,
 }
 
@@ -313,16 +301,8 @@ def _kept(node: Node) -> Affine | None:
     return form if node.target is aten.tril.default else Affine(0).plus(form, -1)
 
 
-def _triangle(node: Node) -> Affine | None:
-    """Elsewhere is False."""
-    return _kept(node) if below(node.args[0]) == ALWAYS else None
-
-
-def _filled(of: Callable[[Any], Affine | None], place: int) -> Callable[[Node], Affine | None]:
-    return lambda node: of(node.args[place])
-
-
 _BOTH, _EITHER = _joint(ALWAYS, NEVER), _joint(NEVER, ALWAYS)
+_TRIANGLES = aten.tril.default, aten.triu.default
 _TRUTHS: dict[Any, Callable[[Node], Affine | None]] = {
     **dict.fromkeys((aten.le.Tensor, aten.le.Scalar), _compared(1, 0)),
     **dict.fromkeys((aten.lt.Tensor, aten.lt.Scalar), _compared(1, 1)),
@@ -335,41 +315,31 @@ _TRUTHS: dict[Any, Callable[[Node], Affine | None]] = {
     **dict.fromkeys((aten.bitwise_not.default, aten.logical_not.default), lambda node: inverted(below(node.args[0]))),
     **dict.fromkeys(_ONES, lambda node: ALWAYS),
     **dict.fromkeys(_ZEROS, lambda node: NEVER),
-    **dict.fromkeys((aten.full.default, aten.full_like.default), _filled(below, 1)),
-    **dict.fromkeys((aten.tril.default, aten.triu.default), _triangle),
+    **dict.fromkeys((aten.full.default, aten.full_like.default), lambda node: below(node.args[1])),
+    **dict.fromkeys(_TRIANGLES, lambda node: _kept(node) if below(node.args[0]) == ALWAYS else None),
 }
 
 
 # ---------------------------------------------------------------- floats that are 0 or -inf
 
 
-def _chosen(node: Node) -> Affine | None:
-    """`where(condition, a, b)`"""
-    condition, a, b = below(node.args[0]), shown(node.args[1]), shown(node.args[2])
-    return _choice(condition, a, b)
-
-
-def _choice(condition: Affine | None, a: Affine | None, b: Affine | None) -> Affine | None:
+def _choice(of: Any, one: Any, other: Any) -> Affine | None:
+    """`where(of, one, other)`"""
+    condition, a, b = below(of), shown(one), shown(other)
     if condition in (ALWAYS, NEVER):
         return a if condition == ALWAYS else b
     return {(ALWAYS, NEVER): condition, (NEVER, ALWAYS): inverted(condition)}.get((a, b))  # type: ignore[arg-type]
 
 
-def _masked(node: Node) -> Affine | None:
-    return _choice(below(node.args[1]), shown(node.args[2]), shown(node.args[0]))
-
-
-def _corner(node: Node) -> Affine | None:
-    """-inf in a triangle, 0 elsewhere."""
-    return inverted(_kept(node)) if shown(node.args[0]) == NEVER else None
-
-
 _SHOWN: dict[Any, Callable[[Node], Affine | None]] = {
     **dict.fromkeys(_ZEROS, lambda node: ALWAYS),
-    **dict.fromkeys((aten.full.default, aten.full_like.default), _filled(shown, 1)),
-    aten.scalar_tensor.default: _filled(shown, 0),
-    aten.where.self: _chosen,
-    **dict.fromkeys((aten.masked_fill.Scalar, aten.masked_fill.Tensor), _masked),
-    **dict.fromkeys((aten.tril.default, aten.triu.default), _corner),
+    **dict.fromkeys((aten.full.default, aten.full_like.default), lambda node: shown(node.args[1])),
+    aten.scalar_tensor.default: lambda node: shown(node.args[0]),
+    aten.where.self: lambda node: _choice(*node.args),
+    **dict.fromkeys(
+        (aten.masked_fill.Scalar, aten.masked_fill.Tensor),
+        lambda node: _choice(node.args[1], node.args[2], node.args[0]),
+    ),
+    **dict.fromkeys(_TRIANGLES, lambda node: inverted(_kept(node)) if shown(node.args[0]) == NEVER else None),
 }
 _OF: dict[str, Callable[[Any], Affine | None]] = {"affine": affine, "below": below, "shown": shown}

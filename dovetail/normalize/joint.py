@@ -20,7 +20,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.aten import AtenGraph, JointGraph, NotDifferentiable, Passed, Returned, ViewStep
 from dovetail.normalize.normalize import placeholders, run_graph
 from dovetail.normalize.outputs import GraphEnding, Results, flat, recounted
-from dovetail.normalize.passes import expose_logs, expose_norms, simplify
+from dovetail.normalize.passes import simplify, simplify_joint
 from dovetail.normalize.recording.aliases import Base, Handle
 from dovetail.normalize.recording.autograd_history import behind, ways
 from dovetail.normalize.recording.control_flow import left_to_engine
@@ -44,11 +44,7 @@ def normalize_joint(
     joint = record_joint(graph_module, fakes)
     if isinstance(joint, AtenGraph):
         return simplify(joint, options)
-    expose_norms(joint.aten)
-    if options.numerics != "eager":
-        expose_logs(joint.aten)
-    simplify(joint.aten, options, joint.backward)
-    return joint
+    return simplify_joint(joint, options)
 
 
 def record_joint(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> JointGraph | AtenGraph:
@@ -203,14 +199,18 @@ class _Joint(Results):
         return dict(zip(map(id, self.sources), found, strict=True))
 
     def tangent(self, k: int) -> FakeTensor:
-        """An input of the backward half, laid out as the result is."""
-        like = self.tensors[k]
-        dense = dense_order(like.shape, like.stride()) is not None
-        strides = like.stride() if dense else contiguous(like.shape)
-        return self.recorder.placeholder(f"tangent_{k}", FakeTensor(like.shape, strides, like.dtype, like.device))
+        """An input of the backward half."""
+        return self.recorder.placeholder(f"tangent_{k}", tangent_of(self.tensors[k]))
 
     def gradient(self, ending: GraphEnding, tensor: Any) -> Node | None:
         return None if tensor is None else ending.owned(self.recorder.handle(tensor))
+
+
+def tangent_of(result: torch.Tensor) -> FakeTensor:
+    """Laid out as the result is, if that has no gaps."""
+    dense = dense_order(result.shape, result.stride()) is not None
+    strides = result.stride() if dense else contiguous(result.shape)
+    return FakeTensor(result.shape, strides, result.dtype, result.device)
 
 
 _OF_USERS = higher_order.Recorded._backward_cls

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -97,7 +98,7 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list, recorder: AtenR
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             env[node] = (turned if turns(node, args) else _run_node)(recorder, node, args, kwargs, env)
         elif node.op == "get_attr":
-            env[node] = _attribute(graph_module, node.target)
+            env[node] = operator.attrgetter(str(node.target))(graph_module)
         elif node.op == "output":
             return _values(node.args[0], env)
         else:
@@ -153,9 +154,3 @@ def _values(argument: Any, env: dict[torch.fx.Node, Any]) -> Any:
     if isinstance(argument, slice):
         return slice(_values(argument.start, env), _values(argument.stop, env), _values(argument.step, env))
     return argument
-
-
-def _attribute(root: Any, path: str) -> Any:
-    for name in path.split("."):
-        root = getattr(root, name)
-    return root

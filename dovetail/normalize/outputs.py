@@ -47,8 +47,7 @@ def finish(recorder: AtenRecorder, outputs: Any) -> AtenGraph:
     recorder.stack = None
     end = Results(recorder)
     end.take(outputs)
-    written = [(k, base) for k, base in enumerate(recorder.inputs) if base.version and not base.fresh]
-    mutated = tuple((k, end.ending.private(base.node, base)) for k, base in written)
+    mutated = end.ending.mutated()
     recorder.graph.output(tuple(end.nodes))
     return AtenGraph(
         recorder.graph, mutated, dict(recorder.constants), tuple(end.returned), end.viewed(), end.counted(),
@@ -64,8 +63,7 @@ def finish_values(recorder: AtenRecorder, outputs: Any) -> AtenGraph:
         ending.owned(recorder.handle(value)) if isinstance(value, torch.Tensor) else value for value in flat(outputs)
     ]
     recorder.copies.returned(())
-    written = [(k, base) for k, base in enumerate(recorder.inputs) if base.version and not base.fresh]
-    mutated = tuple((k, ending.private(base.node, base)) for k, base in written)
+    mutated = ending.mutated()
     recorder.graph.output(tuple(results))
     return AtenGraph(recorder.graph, mutated, dict(recorder.constants))
 
@@ -314,6 +312,11 @@ class GraphEnding:
             if not all_same(node.meta["val"].stride(), like.stride()) and same_steps(node.meta["val"], like):
                 node = self.recorder.emit(aten.as_strided.default, node, list(like.shape), list(like.stride()))
         return node
+
+    def mutated(self) -> tuple[tuple[int, Node], ...]:
+        """The new values of inputs that were written to."""
+        written = [(k, base) for k, base in enumerate(self.recorder.inputs) if base.version and not base.fresh]
+        return tuple((k, self.private(base.node, base)) for k, base in written)
 
     def private(self, node: Node, base: Base) -> Node:
         """A copy if the memory belongs to an input or constant, or to another returned tensor."""

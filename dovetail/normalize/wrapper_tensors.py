@@ -17,18 +17,17 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import Apart, AtenGraph, JointGraph, KeptWhole, Tangent, Template, Whole, WrapperPart, subprograms
-from dovetail.normalize.joint import enter
+from dovetail.normalize.joint import enter, tangent_of
 from dovetail.normalize.normalize import run_graph
 from dovetail.normalize.outputs import GraphEnding, Results, flat, recounted
-from dovetail.normalize.passes import expose_logs, expose_norms, simplify
+from dovetail.normalize.passes import simplify, simplify_joint
 from dovetail.normalize.recording.autograd_history import behind, ways
 from dovetail.normalize.recording.control_flow import left_to_engine
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import needs_autograd
-from dovetail.ops.fake import FakeTensor, to_fake
+from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.infer import takes_sizes
-from dovetail.ops.fake.rules.layout import contiguous, dense_order
 from dovetail.ops.fake.wrapped import inner, is_wrapper, rebuilt, same_context
 from dovetail.options import Options
 
@@ -43,11 +42,8 @@ def take_apart(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options
         raise KeptWhole("it has branches or loops")
     if isinstance(apart.program, AtenGraph):
         simplify(apart.program, options)
-        return apart
-    expose_norms(apart.aten)
-    if options.numerics != "eager":
-        expose_logs(apart.aten)
-    simplify(apart.aten, options, apart.program.backward)
+    else:
+        simplify_joint(apart.program, options)
     return apart
 
 
@@ -125,10 +121,9 @@ class _Taking:
         outputs = tuple(template_of(value, parts) for value in self.outputs)
         results = Results(self.recorder)
         results.take(parts)
-        written = [(k, base) for k, base in enumerate(self.recorder.inputs) if base.version and not base.fresh]
-        if any(base.tensor.requires_grad for _, base in written):
+        mutated = results.ending.mutated()
+        if any(self.recorder.inputs[k].tensor.requires_grad for k, _ in mutated):
             raise KeptWhole("an input with a history is written to")
-        mutated = tuple((k, results.ending.private(base.node, base)) for k, base in written)
         counts = [(k, t._version) for k, t in enumerate(self.outputs) if is_wrapper(t) and not t.is_inference()]
         advanced = tuple((k, given.written) for k, given in enumerate(self.given) if given.written)
         common = tuple(g.template for g in self.given), outputs, advanced, tuple(c for c in counts if c[1])
@@ -153,11 +148,12 @@ class _Taking:
     def check_outputs(self) -> None:
         """What the caller may see of wrappers: which one is a view of which."""
         tensors = [t for t in self.outputs if isinstance(t, torch.Tensor)]
-        if len({*map(id, tensors)} | {id(g.tensor) for g in self.given}) != len(tensors) + len(self.given):
+        given = {id(g.tensor) for g in self.given}
+        if len({*map(id, tensors)} | given) != len(tensors) + len(self.given):
             raise KeptWhole("an output is an input, or another output")
         bases = [id(t._base) if t._is_view() else id(t) for t in tensors]
         for tensor, base in zip(tensors, bases, strict=True):
-            if is_wrapper(tensor) and tensor._is_view() and (base in _ids(self.given) or bases.count(base) > 1):
+            if is_wrapper(tensor) and tensor._is_view() and (base in given or bases.count(base) > 1):
                 raise KeptWhole("an output is a view")
         wholes = [t for t in (*tensors, *(g.tensor for g in self.given)) if is_wrapper(t) and not t.is_inference()]
         if any(_counts_for(t, wholes) for t in wholes):
@@ -223,9 +219,7 @@ class _Taking:
         """A gradient of the class that the result has, of the same make."""
 
         def part(of: Any) -> Any:
-            dense = dense_order(of.shape, of.stride()) is not None
-            strides = of.stride() if dense else contiguous(of.shape)
-            placed.append(FakeTensor(of.shape, strides, of.dtype, of.device))
+            placed.append(tangent_of(of))
             return self.recorder.placeholder(f"tangent_{len(placed) - 1}", placed[-1])
 
         return rebuilt(result, part) if is_wrapper(result) else part(result)
@@ -242,15 +236,13 @@ class _Taking:
                 node = self.recorder.handles[id(part)].base.first
                 if node.users:
                     given.append(n)
-                    names.append((node.name, self.position(inner(result)[n], results)))
+                    mine = inner(result)[n]
+                    names.append((node.name, next((k for k, t in enumerate(results.tensors) if t is mine), 0)))
                 else:
                     self.recorder.graph.erase_node(node)
             facts = tuple((_known(t.shape), t.dtype, t.device) for t in inner(tangent))
             told.append(Tangent(k, template_of(tangent, []), facts, tuple(given)))
         return names, told
-
-    def position(self, part: Any, results: Results) -> int:
-        return next((k for k, tensor in enumerate(results.tensors) if tensor is part), 0)
 
 
 def _counts_for(tensor: Any, others: list) -> bool:
@@ -283,7 +275,3 @@ def _same(a: Template, b: Template) -> bool:
         return isinstance(a, WrapperPart) and isinstance(b, WrapperPart)
     alike = a.cls is b.cls and a.names == b.names and same_context(a.cls, b.context, a.context)
     return alike and all(map(_same, a.parts, b.parts))
-
-
-def _ids(given: list[_Given]) -> set[int]:
-    return {id(g.tensor) for g in given}

@@ -218,13 +218,8 @@ def call_known(s: Session, function: KnownValue, args: list[Value], kwargs: dict
     except TypeError:
         handler = None
     else:
-        standin = STANDINS.get(real)
-        if handler is not None or standin is not None:
-            args, kwargs = fitted(s, real, args, kwargs)
-        if handler is not None:
-            return handler(s, args, kwargs)
-        if standin is not None:
-            return s.wrap(standin, None).call(s, args, kwargs)
+        if handler is not None or real in STANDINS:
+            return by_table(s, real, args, kwargs)
         if real in graph_functions() or isinstance(real, OPERATORS):
             return s.torch_call(real, args, kwargs)
         name = tensor_methods().get(real)
@@ -237,11 +232,16 @@ def call_known(s: Session, function: KnownValue, args: list[Value], kwargs: dict
     if isinstance(real, torch._C.ScriptFunction):
         return call_scripted(s, real, args, kwargs)
     call = s.static(type(real), "__call__")
-    if type(call).__name__ == "function":
-        return s.wrap(call, None).call(s, [function, *args], kwargs)
-    if type(call).__hash__ is not None and (call in STANDINS or call in KNOWN):
+    known = type(call).__hash__ is not None and (call in STANDINS or call in KNOWN)
+    if known or type(call).__name__ == "function":
         return s.wrap(call, None).call(s, [function, *args], kwargs)
     return _opaque(s, function)
+
+
+def by_table(s: Session, real: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call what has a handler, or Python in its place."""
+    args, kwargs = fitted(s, real, args, kwargs)
+    return KNOWN[real](s, args, kwargs) if real in KNOWN else s.wrap(STANDINS[real], None).call(s, args, kwargs)
 
 
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)

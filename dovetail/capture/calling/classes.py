@@ -11,7 +11,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.capture.calling.calls import fold
+from dovetail.capture.calling.calls import by_table, fold
 from dovetail.capture.cpython.native_arguments import fitted
 from dovetail.capture.interpreter.tail_calls import protocol
 from dovetail.capture.polyfills.protocols import construct
@@ -29,13 +29,8 @@ ABSTRACT = 1 << 20
 def call_class(s: Session, value: ClassValue, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """`cls(*args, **kwargs)`: a handler, plain Python, the metaclass, or `instantiate`."""
     cls = value.real
-    handler, standin = KNOWN.get(cls), STANDINS.get(cls)
-    if handler is not None or standin is not None:
-        args, kwargs = fitted(s, cls, args, kwargs)
-    if handler is not None:
-        return handler(s, args, kwargs)
-    if standin is not None:
-        return s.wrap(standin, None).call(s, args, kwargs)
+    if cls in KNOWN or cls in STANDINS:
+        return by_table(s, cls, args, kwargs)
     if cls in FOLDED or isinstance(cls, enum.EnumMeta):
         return fold(s, cls, args, kwargs)
     call = s.static(type(cls), "__call__")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import INLINED, decode
 from dovetail.capture.handlers.build import callee_text, mapping_pairs, walks
-from dovetail.capture.handlers.stack import implicit_super
+from dovetail.capture.handlers.stack import implicit_super, read_local
 from dovetail.capture.interpreter.frame import Frame
 from dovetail.capture.interpreter.tail_calls import of_call, runs_code, standing_in, used_up
 from dovetail.capture.polyfills.iteration import listed
@@ -19,7 +19,6 @@ from dovetail.capture.tables.opcode_handlers import called, op
 from dovetail.capture.values.base import NULL, Const, Session
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import DictValue
-from dovetail.capture.values.objects import Lazy
 from dovetail.ir import asked
 
 if TYPE_CHECKING:
@@ -72,9 +71,7 @@ def _variables(f: Frame) -> dict[str, Any]:
         return dict(f.names_table)
     found: dict[str, Any] = {}
     for name in f.code.fast_names:
-        value = f.locals.get(name)
-        if type(value) is Lazy:
-            value = f.locals[name] = f.s.wrap(value.real, value.source)
+        value = read_local(f, name)
         if isinstance(value, CellValue):
             value = value.load(f.s)
         if value is not None and not name.startswith("."):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.bytecode.decode import Instruction
+from dovetail.capture.handlers.flow import entering
 from dovetail.capture.interpreter.frame import Frame, GeneratorValue
 from dovetail.capture.tables.opcode_handlers import op
 from dovetail.capture.values.base import NONE, Raised, Session, Value
@@ -103,11 +104,4 @@ def end_async_for(f: Frame, i: Instruction) -> None:
 
 @op("BEFORE_ASYNC_WITH")
 def before_async_with(f: Frame, i: Instruction) -> None:
-    manager = f.stack_.pop()
-    leave, enter = (f.s.find_special(manager, name) for name in ("__aexit__", "__aenter__"))
-    if leave is None or enter is None:
-        f.s.throw(
-            TypeError, f"{manager.cls.__name__!r} object does not support the asynchronous context manager protocol"
-        )
-    f.stack_.append(leave)
-    f.stack_.append(f.s.call(enter))
+    f.stack_.append(f.s.call(entering(f, "__aenter__", "__aexit__", "asynchronous context manager")))

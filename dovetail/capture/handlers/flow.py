@@ -248,14 +248,19 @@ def raise_varargs(f: Frame, i: Instruction) -> None:
 
 @op("BEFORE_WITH")
 def before_with(f: Frame, i: Instruction) -> None:
-    manager = f.stack_.pop()
-    leave = f.s.find_special(manager, "__exit__")
-    enter = f.s.find_special(manager, "__enter__")
-    if leave is None or enter is None:
-        f.s.throw(TypeError, f"{manager.cls.__name__!r} object does not support the context manager protocol")
-    f.stack_.append(leave)
+    enter = entering(f, "__enter__", "__exit__", "context manager")
     f.awaits = of_protocol(enter)
     f.stack_.append(f.s.call(enter))
+
+
+def entering(f: Frame, first: str, last: str, kind: str) -> Any:
+    """What enters the manager on the stack, in whose place is what leaves it."""
+    manager = f.stack_.pop()
+    leave, enter = f.s.find_special(manager, last), f.s.find_special(manager, first)
+    if leave is None or enter is None:
+        f.s.throw(TypeError, f"{manager.cls.__name__!r} object does not support the {kind} protocol")
+    f.stack_.append(leave)
+    return enter
 
 
 @op("WITH_EXCEPT_START")

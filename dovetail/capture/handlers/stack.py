@@ -67,13 +67,18 @@ def load_fast(f: Frame, i: Instruction) -> None:
 
 
 def load_local(f: Frame, name: str) -> None:
-    try:
-        value = f.locals[name]
-    except KeyError:
+    value = read_local(f, name)
+    if value is None:
         _unbound(f, name)
+    f.stack_.append(value)
+
+
+def read_local(f: Frame, name: str) -> Any:
+    """The variable; None where there is none."""
+    value = f.locals.get(name)
     if type(value) is Lazy:
         value = f.locals[name] = f.s.wrap(value.real, value.source)
-    f.stack_.append(value)
+    return value
 
 
 def _unbound(f: Frame, name: str) -> None:
@@ -135,8 +140,12 @@ def delete_deref(f: Frame, i: Instruction) -> None:
 def load_global(f: Frame, i: Instruction) -> None:
     value = f.scope.load(f.s, i.value)
     if value is None:
-        f.s.throw(NameError, f"name {i.value!r} is not defined")
+        _undefined(f, i)
     f.stack_.append(value)
+
+
+def _undefined(f: Frame, i: Instruction) -> None:
+    f.s.throw(NameError, f"name {i.value!r} is not defined")
 
 
 @op("STORE_GLOBAL")
@@ -147,17 +156,16 @@ def store_global(f: Frame, i: Instruction) -> None:
 @op("LOAD_NAME")
 def load_name(f: Frame, i: Instruction) -> None:
     value = f.names_table.get(i.value) if f.names_table is not None else None
-    if value is None:
-        value = f.scope.load(f.s, i.value)
-    if value is None:
-        f.s.throw(NameError, f"name {i.value!r} is not defined")
-    f.stack_.append(value)
+    if value is not None:
+        f.stack_.append(value)
+    else:
+        load_global(f, i)
 
 
 @op("DELETE_NAME")
 def delete_name(f: Frame, i: Instruction) -> None:
     if f.names_table.pop(i.value, None) is None:
-        f.s.throw(NameError, f"name {i.value!r} is not defined")
+        _undefined(f, i)
 
 
 @op("SETUP_ANNOTATIONS")
@@ -194,7 +202,7 @@ def load_from_dict_or_deref(f: Frame, i: Instruction) -> None:
 @op("DELETE_GLOBAL")
 def delete_global(f: Frame, i: Instruction) -> None:
     if f.scope.load(f.s, i.value) is None or i.value not in f.scope.table and i.value not in f.scope.values:
-        f.s.throw(NameError, f"name {i.value!r} is not defined")
+        _undefined(f, i)
     f.scope.store(f.s, i.value, MISSING)
 
 
@@ -245,10 +253,7 @@ def load_super_attr(f: Frame, i: Instruction) -> None:
 def implicit_super(f: Frame) -> Any:
     """`super()` with no arguments, from the frame's `__class__` cell and first argument."""
     cell = f.locals.get("__class__")
-    name = f.code.code.co_varnames[0] if f.code.code.co_argcount else ""
-    first = f.locals[name] if name else None
-    if type(first) is Lazy:
-        first = f.locals[name] = f.s.wrap(first.real, first.source)
+    first = read_local(f, f.code.code.co_varnames[0]) if f.code.code.co_argcount else None
     if cell is None or first is None:
         return f.s.throw(RuntimeError, "super(): no arguments")
     receiver = first.load(f.s) if isinstance(first, CellValue) else first

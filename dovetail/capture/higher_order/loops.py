@@ -14,6 +14,7 @@ from dovetail.capture.values.base import Args, Kwargs, Session, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import FakeTensor
+from dovetail.ops.fake.rules.layout import contiguous
 
 OPERATORS = torch.ops.higher_order
 
@@ -27,26 +28,14 @@ def _fresh(s: Session, region: Region, leaves: list, what: str, rows: int = 0) -
         fake = value.fake
         shape, strides = tuple(fake.shape)[rows:], fake.stride()[rows:]
         if not rows:
-            strides = _row_major(shape)
+            strides = contiguous(shape)
         grad = torch.is_grad_enabled() and (fake.is_floating_point() or fake.is_complex())
         made: torch.Tensor = FakeTensor(shape, strides, fake.dtype, fake.device)
-        if grad and (fake.requires_grad or any(p.requires_grad for p, _ in _live(s))):
+        around = (n.meta.get("fake") for n in s.root.nodes)
+        if grad and (fake.requires_grad or any(isinstance(p, torch.Tensor) and p.requires_grad for p in around)):
             made = made.requires_grad_().view_as(made)
         out.append(region.placeholder(made, f"carried_{len(out)}" if not rows else f"row_{len(out)}"))
     return out
-
-
-def _live(s: Session) -> list:
-    return [(n.meta["fake"], n) for n in s.root.nodes if isinstance(n.meta.get("fake"), torch.Tensor)]
-
-
-def _row_major(shape: Any) -> tuple:
-    strides: list = []
-    step: Any = 1
-    for n in reversed(shape):
-        strides.insert(0, step)
-        step = step * max(n, 1)
-    return tuple(strides)
 
 
 @known(OPERATORS.while_loop)
@@ -73,8 +62,11 @@ def _while_loop(s: Session, args: Args, kwargs: Kwargs) -> Value:
 @known(OPERATORS.scan)
 def _scan(s: Session, args: Args, kwargs: Kwargs) -> Value:
     step, init, xs, extra = [*args, *kwargs.values()]
-    first, rows, more = list[Any](s.unpack(init)), list[Any](s.unpack(xs)), list(s.unpack(extra))
-    what = "the function of scan"
+    return _scanned(s, step, list(s.unpack(init)), xs, extra, "the function of scan")
+
+
+def _scanned(s: Session, step: Value, first: list[Any], xs: Value, extra: Value, what: str) -> Value:
+    rows, more = list[Any](s.unpack(xs)), list(s.unpack(extra))
 
     def call(region: Region) -> Value:
         carried, row = _fresh(s, region, first, what), _fresh(s, region, rows, what, rows=1)
@@ -97,16 +89,6 @@ def _stacked(fake: Any, length: Any) -> Any:
 
 @known(OPERATORS.map_impl)
 def _map(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    """A scan that carries nothing."""
     function, xs, extra = [*args, *kwargs.values()]
-    rows, more = list[Any](s.unpack(xs)), list(s.unpack(extra))
-    what = "the function of map"
-
-    def call(region: Region) -> Value:
-        return function.call(s, [*_fresh(s, region, rows, what, rows=1), *more], {})
-
-    body = Body(s, "map_body", what, call)
-    body.lay_out(s)
-    body.finish(s)
-    length = rows[0].fake.shape[0]
-    fakes = [_stacked(t, length) for t in body.leaves]
-    return node(s, higher_order.map_rows, (body.graph, [v.node for v in rows], body.lifted), fakes, body.spec, body)
+    return _scanned(s, function, [], xs, extra, "the function of map")

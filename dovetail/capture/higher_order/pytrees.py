@@ -13,7 +13,7 @@ import torch.utils._pytree as pytree
 
 from dovetail.capture.higher_order.subgraph import Region
 from dovetail.capture.tensors import autograd_engine
-from dovetail.capture.tensors.operations import run_native, to_graph
+from dovetail.capture.tensors.operations import run_native, to_graph, unzipped
 from dovetail.capture.values.base import Args, Kwargs, Session, Value
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, TupleValue
 from dovetail.ops.calls import higher_order
@@ -26,8 +26,7 @@ def pair(s: Session, value: Value) -> tuple[Any, Any]:
         make = _maker(value.cls)
         return make(p[0] for p in pairs), make(p[1] for p in pairs)
     if isinstance(value, DictValue):
-        entries = {k.native(): pair(s, v) for k, v in value.pairs(s)}
-        return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
+        return unzipped({k.native(): pair(s, v) for k, v in value.pairs(s)})
     return to_graph(s, value)
 
 

@@ -85,10 +85,12 @@ def write_attributes(rebuilder: Rebuilder, value: ObjectValue) -> list[str]:
     return out
 
 
+def _if_changed(write: Callable[[Rebuilder, Any], list[str]]) -> Callable[[Rebuilder, Any], list[str]]:
+    return lambda rebuilder, value: [] if value.real is MISSING or not value.changed else write(rebuilder, value)
+
+
 def write_list(rebuilder: Rebuilder, value: ListValue) -> list[str]:
     """Lines that give a list from outside its items."""
-    if value.real is MISSING or not value.changed:
-        return []
     target = rebuilder.expr(value)
     if value.span is not None:
         write = _write_deque_ends if issubclass(value.cls, deque) else _write_ends
@@ -151,8 +153,6 @@ def _places(rebuilder: Rebuilder, place: Value, removed: int, new: list[Value]) 
 
 def write_dict(rebuilder: Rebuilder, value: DictValue) -> list[str]:
     """Lines that give a dictionary from outside its entries."""
-    if value.real is MISSING or not value.changed:
-        return []
     target = rebuilder.expr(value)
     kind = OrderedDict if issubclass(value.cls, OrderedDict) else dict
     base, before = rebuilder.known(kind), list(kind.keys(value.real))
@@ -197,8 +197,6 @@ def _change(rebuilder: Rebuilder, base: str, target: str, key: Value, new: Any) 
 
 def write_set(rebuilder: Rebuilder, value: SetValue) -> list[str]:
     """Lines that give a set from outside its items."""
-    if value.real is MISSING or not value.changed:
-        return []
     target = rebuilder.expr(value)
     gone, held = ([], value.added) if value.unread is not None else value.replay()
     texts = [f"[{', '.join(rebuilder.expr(item) for item in items)}]" for items in (gone or (), held)]
@@ -235,9 +233,9 @@ def write_class(rebuilder: Rebuilder, store: ClassStore) -> list[str]:
 
 
 WRITERS: dict[type, Callable[[Rebuilder, Any], list[str]]] = {
-    ListValue: write_list,
-    DictValue: write_dict,
-    SetValue: write_set,
+    ListValue: _if_changed(write_list),
+    DictValue: _if_changed(write_dict),
+    SetValue: _if_changed(write_set),
     ObjectValue: write_attributes,
     CellValue: write_cell,
     GeneratorValue: write_generator,

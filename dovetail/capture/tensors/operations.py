@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy
@@ -78,16 +78,20 @@ def _plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwar
     if s.taken.has_tensor_numbers:
         args, kwargs = tensor_numbers.given(s, getattr(target, "__name__", ""), args, kwargs)
     takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
-    pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
-    named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
-    fakes, fake_kwargs = [p[1] for p in pairs], {k: p[1] for k, p in named.items()}
+    given, fakes, named, fake_kwargs = _arguments(s, args, kwargs, takes)
     versions = _versions(args, kwargs)
     with unbacked_sizes.found_by(s):
         result = run_native(s, target, fakes, fake_kwargs)
     if fake_kwargs.get("out") is not None:
         versions = _written(s, target, fake_kwargs["out"], result, versions)
-    node = s.graph.create_node("call_function", target, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
-    return record(s, node, result, versions)
+    return record(s, s.graph.create_node("call_function", target, given, named), result, versions)
+
+
+def _arguments(s: Session, args: Args, kwargs: Kwargs, takes: Container[Any]) -> tuple[tuple, list, dict, dict]:
+    """By position those of the node and of its fake, and so by name; some places take numbers that vary."""
+    pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
+    named, fakes = unzipped({k: to_graph(s, v, k in takes) for k, v in kwargs.items()})
+    return tuple(p[0] for p in pairs), [p[1] for p in pairs], named, fakes
 
 
 def _written(s: Session, target: Any, out: Any, result: Any, versions: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
@@ -133,17 +137,14 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
     if name in ("detach_", "requires_grad_"):
         autograd_engine.rely_on_no_view(s, receiver)
         s.gradients.turned |= name == "requires_grad_" or receiver.origin is not None
-    takes = number_places(name)
-    pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
-    named = {k: to_graph(s, v, k in takes) for k, v in kwargs.items()}
+    given, fakes, named, fake_kwargs = _arguments(s, args, kwargs, number_places(name))
     versions = _versions(args, kwargs)
-    method = getattr(pairs[0][1], name)
+    method = getattr(fakes[0], name)
     with unbacked_sizes.found_by(s):
-        result = run_native(s, method, [p[1] for p in pairs[1:]], {k: p[1] for k, p in named.items()})
+        result = run_native(s, method, fakes[1:], fake_kwargs)
     if s.options.standalone and result is receiver.fake and (name in BY_LAYOUT or "memory_format" in kwargs):
         result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
-    node = s.graph.create_node("call_method", name, tuple(p[0] for p in pairs), {k: p[0] for k, p in named.items()})
-    return record(s, node, result, versions)
+    return record(s, s.graph.create_node("call_method", name, given, named), result, versions)
 
 
 #: Method → the name of its factor, and how the second tensor joins the first; None: there is one tensor.
@@ -335,8 +336,12 @@ def _slice_to_graph(s: Session, value: SliceValue, numbers: bool) -> tuple[Any, 
 
 
 def _dict_to_graph(s: Session, value: DictValue, numbers: bool) -> tuple[Any, Any]:
-    entries = {k.native(): to_graph(s, v) for k, v in value.pairs(s)}
-    return {k: p[0] for k, p in entries.items()}, {k: p[1] for k, p in entries.items()}
+    return unzipped({k.native(): to_graph(s, v) for k, v in value.pairs(s)})
+
+
+def unzipped(pairs: dict[Any, Any]) -> tuple[Any, Any]:
+    """A dictionary of pairs as two."""
+    return {k: p[0] for k, p in pairs.items()}, {k: p[1] for k, p in pairs.items()}
 
 
 def _class_to_graph(s: Session, value: ClassValue, numbers: bool) -> tuple[Any, Any]:

@@ -45,19 +45,11 @@ def _back_past(base: Any, count: int) -> Any:
     return iterator
 
 
-def _changed(a_set: bool) -> Any:
-    """An iterator whose container has changed its size."""
-    table: Any = {0} if a_set else {0: 0}
+def _changed(kind: type) -> Any:
+    """An iterator whose container has changed."""
+    table: Any = {0: 0} if kind is dict else kind((0,))
     iterator = iter(table)
     table.clear()
-    return iterator
-
-
-def _moved() -> Any:
-    """An iterator whose deque has changed."""
-    queue = deque((0,))
-    iterator = iter(queue)
-    queue.clear()
     return iterator
 
 
@@ -79,6 +71,7 @@ def _ended_indexing() -> Any:
     return iterator
 
 
+BASE: Any = property(lambda self: self.base)
 #: A native function and values for its arguments that make an iterator; None where there is none.
 Parts = tuple[Callable[..., Any], list] | None
 
@@ -102,15 +95,12 @@ class SequenceIterator(IteratorValue):
     """Walks a sequence by index, so that growth during the loop is seen, as in Python."""
 
     __slots__ = ("base", "cls", "index")
+    walked = BASE
 
     def __init__(self, base: Any) -> None:
         super().__init__()
         self.base, self.index = base, 0
         self.cls = TUPLE_ITERATOR if issubclass(base.cls, tuple) else LIST_ITERATOR
-
-    @property
-    def walked(self) -> Any:
-        return self.base
 
     def step(self, s: Session) -> Value | None:
         if self.base is None or self.index >= len(self.base.items):
@@ -180,15 +170,12 @@ class DequeIterator(IteratorValue):
     """Walks a deque, which nobody may add to or take from on the way; backwards, not before the end."""
 
     __slots__ = ("back", "base", "cls", "index", "moves", "size")
+    walked = BASE
 
     def __init__(self, base: Any, back: bool = False) -> None:
         super().__init__()
         self.base, self.index, self.moves, self.back, self.size = base, 0, base.moves, back, -1
         self.cls = type(reversed(deque()) if back else iter(deque()))
-
-    @property
-    def walked(self) -> Any:
-        return self.base
 
     def step(self, s: Session) -> Value | None:
         if self.moves != self.base.moves:
@@ -204,7 +191,7 @@ class DequeIterator(IteratorValue):
 
     def parts(self, s: Session) -> Parts:
         if self.moves != self.base.moves:
-            return (_back_past, [ListValue([], deque), Const(0)]) if self._ended() else (_moved, [])
+            return (_back_past, [ListValue([], deque), Const(0)]) if self._ended() else (_changed, [KnownValue(deque)])
         return _back_past if self.back else _from, [self.base, Const(self.index)]
 
 
@@ -233,6 +220,7 @@ class DictIterator(IteratorValue):
     """
 
     __slots__ = ("given", "base", "pick", "table", "keys", "size", "index", "done", "back", "cls", "ordered")
+    walked = BASE
 
     def __init__(
         self, given: Any, base: Any, kind: str, pick: Callable[[Any, Any, Any], Value | None], back: bool
@@ -243,10 +231,6 @@ class DictIterator(IteratorValue):
         self.table, self.ordered = base.entries, issubclass(base.cls, OrderedDict)
         self.keys, self.size, self.index, self.done = walk(self.table), len(self.table), 0, len(self.table.log)
         self.cls = type(walk(getattr(OrderedDict() if self.ordered else {}, kind)()))
-
-    @property
-    def walked(self) -> Any:
-        return self.base
 
     def step(self, s: Session) -> Value | None:
         if self.ordered and self._changes():
@@ -277,7 +261,7 @@ class DictIterator(IteratorValue):
         if self.ordered and self._changes() and self.index < self.size:
             return _mutated, []
         if self.size != len(self.base.entries):
-            return _changed, [Const(False)]
+            return _changed, [KnownValue(dict)]
         self._same_order(s)
         return _back_past if self.back else _from, [self.given, Const(self.index)]
 
@@ -287,15 +271,12 @@ class SetIterator(IteratorValue):
 
     __slots__ = ("base", "items", "keys", "size")
     cls: type = type(iter(set()))
+    walked = BASE
 
     def __init__(self, base: Any, items: list[Value]) -> None:
         super().__init__()
         self.base, self.items, self.size = base, items[::-1], len(items)
         self.keys = base.entries.keys() if base.cls is frozenset else frozenset(base.entries)
-
-    @property
-    def walked(self) -> Any:
-        return self.base
 
     def step(self, s: Session) -> Value | None:
         if self.base is None:
@@ -319,7 +300,7 @@ class SetIterator(IteratorValue):
         if self.base is None:
             return iter, [SetValue()]
         if len(self.base.entries) != self.size:
-            return _changed, [Const(True)]
+            return _changed, [KnownValue(set)]
         self._same_items(s)
         if self.base.real is MISSING and not self.base.entries.reproducible():
             return iter, [TupleValue(self.items[::-1])]

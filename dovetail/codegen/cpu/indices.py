@@ -105,13 +105,10 @@ class Indices:
         if isinstance(atom, dims.RuntimeIndex):
             return self.of_value(atom.expr)
         assert isinstance(atom, dims.Binary)
-        return _BINARY[type(atom)](self, atom, operand)
-
-    def _divide(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
-        return self._quotient(atom, operand, "div")
-
-    def _modulo(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
-        return self._quotient(atom, operand, "rem")
+        which = _BINARY[type(atom)]
+        if which in ("min", "max"):
+            return self.w.minmax(which, operand(atom.left), operand(atom.right), "int")
+        return self._quotient(atom, operand, which)
 
     def _quotient(self, atom: dims.Binary, operand: Callable[[Dim], Val], which: str) -> Val:
         """Floor division or modulo by a positive number; 32 bits where they are known to do."""
@@ -133,14 +130,7 @@ class Indices:
         quotient = w.binary("sdiv", left, right)
         return w.select(negative, w.binary("sub", quotient, w.const(1, "i64")), quotient)
 
-    def _minimum(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
-        return self.w.minmax("min", operand(atom.left), operand(atom.right), "int")
 
-    def _maximum(self, atom: dims.Binary, operand: Callable[[Dim], Val]) -> Val:
-        return self.w.minmax("max", operand(atom.left), operand(atom.right), "int")
-
-
-_BINARY: dict[type, Callable[[Indices, dims.Binary, Callable[[Dim], Val]], Val]] = {
-    dims.FloorDiv: Indices._divide, dims.Mod: Indices._modulo,
-    dims.Min: Indices._minimum, dims.Max: Indices._maximum,
+_BINARY: dict[type, str] = {
+    dims.FloorDiv: "div", dims.Mod: "rem", dims.Min: "min", dims.Max: "max",
 }

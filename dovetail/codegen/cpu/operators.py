@@ -133,20 +133,16 @@ def _not(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
     return w.invert(args[0])
 
 
-def _shl(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
-    a, count = args
-    inside = w.compare("icmp ult", count, w.const(t.bits, t.register))
-    safe = w.select(inside, count, w.const(0, t.register))
-    return w.select(inside, w.binary("shl", a, safe), w.const(0, t.register))
+def _shift(name: str) -> Row:
+    def emit(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
+        a, count = args
+        inside = w.compare("icmp ult", count, w.const(t.bits, t.register))
+        if name == "shr" and t.kind == "int":
+            return w.binary("ashr", a, w.select(inside, count, w.const(t.bits - 1, t.register)))
+        safe = w.select(inside, count, w.const(0, t.register))
+        return w.select(inside, w.binary("shl" if name == "shl" else "lshr", a, safe), w.const(0, t.register))
 
-
-def _shr(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
-    a, count = args
-    inside = w.compare("icmp ult", count, w.const(t.bits, t.register))
-    if t.kind == "int":
-        return w.binary("ashr", a, w.select(inside, count, w.const(t.bits - 1, t.register)))
-    safe = w.select(inside, count, w.const(0, t.register))
-    return w.select(inside, w.binary("lshr", a, safe), w.const(0, t.register))
+    return emit
 
 
 def _nextafter(w: Lanes, t: Type, args: tuple[Val, ...]) -> Val:
@@ -203,7 +199,7 @@ ROWS: dict[str, Row] = {
     "eq": _comparison("eq"), "ne": _comparison("ne"), "lt": _comparison("lt"), "le": _comparison("le"),
     "gt": _comparison("gt"), "ge": _comparison("ge"),
     "and": _instruction("and"), "or": _instruction("or"), "xor": _instruction("xor"),
-    "not": _not, "shl": _shl, "shr": _shr, "philox": _philox,
+    "not": _not, "shl": _shift("shl"), "shr": _shift("shr"), "philox": _philox,
 }  # fmt: skip
 
 

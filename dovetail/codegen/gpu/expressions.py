@@ -229,24 +229,17 @@ class Expressions:
         if found is None:
             left = self.index(atom.left)
             right = str(atom.right) if isinstance(atom.right, int) else self.index(atom.right)
-            text = _BINARY[type(atom)](left, right, dims.known_nonnegative(atom.left))
-            found = self.keep(atom, dims.symbols(dims.of_atom(atom)), text)
+            forms = _BINARY | _PLAIN if dims.known_nonnegative(atom.left) else _BINARY
+            found = self.keep(atom, dims.symbols(dims.of_atom(atom)), forms[type(atom)].format(left, right))
         return found
 
 
-def _quotient(left: str, right: str, plain: bool) -> str:
-    return f"({left}) // ({right})" if plain else f"_floordiv({left}, {right})"
-
-
-def _rest(left: str, right: str, plain: bool) -> str:
-    return f"({left}) % ({right})" if plain else f"_modulo({left}, {right})"
-
-
-_BINARY: dict[type, Callable[[str, str, bool], str]] = {
-    dims.FloorDiv: _quotient, dims.Mod: _rest,
-    dims.Min: lambda left, right, plain: f"tl.minimum({left}, {right})",
-    dims.Max: lambda left, right, plain: f"tl.maximum({left}, {right})",
+#: By type; and the first two where the left side is not negative.
+_BINARY: dict[type, str] = {
+    dims.FloorDiv: "_floordiv({}, {})", dims.Mod: "_modulo({}, {})",
+    dims.Min: "tl.minimum({}, {})", dims.Max: "tl.maximum({}, {})",
 }  # fmt: skip
+_PLAIN: dict[type, str] = {dims.FloorDiv: "({}) // ({})", dims.Mod: "({}) % ({})"}
 
 _EMIT: dict[type, Callable[[Expressions, Any], None]] = {
     Const: Expressions._const, Param: Expressions._param, Index: Expressions._index, Local: Expressions._local,

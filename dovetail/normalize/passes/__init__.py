@@ -6,20 +6,29 @@ from collections.abc import Set
 
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, JointGraph
 from dovetail.normalize.passes.assemble_parts import join_parts
 from dovetail.normalize.passes.biases import add_biases_apart
 from dovetail.normalize.passes.channels_last import prefer_channels_last
 from dovetail.normalize.passes.common_subexpressions import merge_common
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.epilogues import let_cudnn_finish
-from dovetail.normalize.passes.expose_batch_norm import expose_norms as expose_norms
-from dovetail.normalize.passes.expose_log_softmax import expose_logs as expose_logs
+from dovetail.normalize.passes.expose_batch_norm import expose_norms
+from dovetail.normalize.passes.expose_log_softmax import expose_logs
 from dovetail.normalize.passes.max_pools import write_out_pools
 from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
+
+
+def simplify_joint(joint: JointGraph, options: Options) -> JointGraph:
+    """The same for forward and backward together, of which more may be computed again."""
+    expose_norms(joint.aten)
+    if options.numerics != "eager":
+        expose_logs(joint.aten)
+    simplify(joint.aten, options, joint.backward)
+    return joint
 
 
 def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Node] = frozenset()) -> AtenGraph:

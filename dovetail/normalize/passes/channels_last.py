@@ -27,9 +27,10 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.aten import AtenGraph, Subprogram, output_of
 from dovetail.ir.devices import traits
-from dovetail.normalize.passes.escape import is_view, output_of
+from dovetail.normalize.passes.escape import is_view
+from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.layouts import takes_any_layout, takes_images
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.rules.layout import channels_last, contiguous, dense_order, is_one
@@ -188,15 +189,11 @@ class _Layout:
 
     def last(self, image: torch.fx.Node, before: torch.fx.Node) -> torch.fx.Node:
         """A copy of `image` with the channels last, made once."""
-        value = image.meta["val"]
         made = self.copies.get(image)
         if made is None:
-            named: dict[str, Any] = {"memory_format": torch.channels_last}
-            with self.graph.inserting_before(before):
-                made = self.graph.create_node("call_function", aten.clone.default, (image,), named, "clone")
-            made.meta["val"] = run(aten.clone.default, (value,), named)
+            write = GraphWriter(self.graph, before)
+            made = self.copies[image] = write.call(aten.clone.default, image, memory_format=torch.channels_last)
             made.meta["eager"] = _eager(image)
-            self.copies[image] = made
         return made
 
     def refresh(self, node: torch.fx.Node) -> None:
@@ -213,7 +210,7 @@ class _Layout:
         return run(target, args, kwargs) if isinstance(target, torch._ops.OpOverload) else target(*args, **kwargs)
 
     def restore_outputs(self) -> None:
-        output = output_of(self.aten)
+        output = output_of(self.graph)
         results = tuple(
             self.as_eager(value, output, sharing=True) if isinstance(value, torch.fx.Node) else value
             for value in output.args[0]  # type: ignore[union-attr]
@@ -231,10 +228,8 @@ class _Layout:
             base: Any = value.args[0]
             whole = self.as_eager(base, before, sharing)
             if whole is not base:
-                with self.graph.inserting_before(before):
-                    arguments = (whole, *value.args[1:])
-                    made = self.graph.create_node("call_function", value.target, arguments, dict(value.kwargs))
-                made.meta["val"] = eager
+                arguments = (whole, *value.args[1:])
+                made = GraphWriter(self.graph, before).add(value.target, arguments, dict(value.kwargs), eager)
         if made is value and not alike and isinstance(eager, torch.Tensor):
             made = self.laid_out(value, eager)
         self.restored[value] = made
@@ -244,25 +239,14 @@ class _Layout:
         """At once, while the value is in a cache and before other values need memory."""
         if value.target is operator.getitem:
             value.args[0].append(value)  # type: ignore[union-attr]
-        with self.graph.inserting_before(value.next):
-            if _same_memory(eager, value.meta["val"]):
-                made = self.graph.call_function(
-                    aten.as_strided.default, (value, list(eager.size()), list(eager.stride()))
-                )
-                made.meta["val"] = eager
-                return made
-            if all_same(eager.stride(), contiguous(eager.shape)):
-                named: dict[str, Any] = {"memory_format": torch.contiguous_format}
-                made = self.graph.create_node("call_function", aten.clone.default, (value,), named, "clone")
-            else:
-                empty = self.graph.call_function(
-                    aten.empty_strided.default, (list(eager.size()), list(eager.stride())),
-                    {"dtype": eager.dtype, "device": eager.device},
-                )
-                empty.meta["val"] = eager
-                made = self.graph.call_function(aten.copy.default, (empty, value))
-        made.meta["val"] = eager
-        return made
+        write, layout = GraphWriter(self.graph, value.next), (list(eager.size()), list(eager.stride()))
+        if _same_memory(eager, value.meta["val"]):
+            return write.add(aten.as_strided.default, (value, *layout), {}, eager)
+        if all_same(eager.stride(), contiguous(eager.shape)):
+            return write.add(aten.clone.default, (value,), {"memory_format": torch.contiguous_format}, eager)
+        named = {"dtype": eager.dtype, "device": eager.device}
+        empty = write.add(aten.empty_strided.default, layout, named, eager)
+        return write.add(aten.copy.default, (empty, value), {}, eager)
 
 
 def _eager(node: torch.fx.Node) -> Any:

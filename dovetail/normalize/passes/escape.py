@@ -6,14 +6,10 @@ import operator
 
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import AtenGraph, output_of
 from dovetail.ops.calls.schema import facts
 
 Node = torch.fx.Node
-
-
-def output_of(aten: AtenGraph) -> Node:
-    return next(node for node in reversed(aten.graph.nodes) if node.op == "output")
 
 
 def escaping(aten: AtenGraph) -> set[Node]:
@@ -22,7 +18,7 @@ def escaping(aten: AtenGraph) -> set[Node]:
     Two of them must not become one node, nor one of them part of another's memory.
     """
     found: set[Node] = set()
-    for node in [*output_of(aten).all_input_nodes, *(node for _, node in aten.mutated)]:
+    for node in [*output_of(aten.graph).all_input_nodes, *(node for _, node in aten.mutated)]:
         while node not in found:
             found.add(node)
             if not is_view(node):

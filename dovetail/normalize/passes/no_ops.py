@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
-from dovetail.normalize.passes.escape import escaping, output_of
+from dovetail.ir.aten import AtenGraph, output_of
+from dovetail.normalize.passes.escape import escaping
 from dovetail.ops.fake.symbolic.size_questions import all_same, same
 from dovetail.ops.fake.tensor import run
 from dovetail.ops.table import row_of
@@ -30,9 +30,9 @@ Fold = Callable[[Node], "Node | None"]
 
 def fold(graph: AtenGraph) -> None:
     """One walk in order, so that chains collapse."""
-    visible = set(output_of(graph).all_input_nodes)
+    visible = set(output_of(graph.graph).all_input_nodes)
     kept = escaping(graph)
-    placed = any(_counts_from_storage(node) for node in graph.graph.nodes)
+    placed = any(row_of(node.target).counts_from_storage for node in graph.graph.nodes)
     for node in graph.graph.nodes:
         rule = FOLDS.get(node.target) if node.op == "call_function" else None
         if rule is None or node.target in _COPIES and (node in kept or placed and not _begins_alike(node)):
@@ -47,10 +47,6 @@ def _same(a: Any, b: Any) -> bool:
         all_same(a.shape, b.shape) and all_same(a.stride(), b.stride()) and a.dtype == b.dtype and a.device == b.device
         and a.is_conj() == b.is_conj() and a.is_neg() == b.is_neg()
     )  # fmt: skip
-
-
-def _counts_from_storage(node: Node) -> bool:
-    return row_of(node.target).counts_from_storage
 
 
 def _begins_alike(copy: Node) -> bool:

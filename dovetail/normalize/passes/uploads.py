@@ -12,7 +12,6 @@ read by the kernels that need them. What the CPU computes comes first, where it 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 
 import torch
 import torch.fx
@@ -50,11 +49,8 @@ def upload_together(graph: AtenGraph) -> None:
             found = _uploaded(GraphWriter(graph.graph, first), list(numbers), device)
             for user in users:
                 if user.meta["val"].device == device:
-                    user.args, user.kwargs = torch.fx.node.map_arg((user.args, user.kwargs), _replaced_by(found))
-
-
-def _replaced_by(found: dict[Node, Node]) -> Callable[[Node], Node]:
-    return lambda node: found.get(node, node)
+                    for node in user.all_input_nodes:
+                        user.replace_input_with(node, found.get(node, node))
 
 
 def _uploaded(write: GraphWriter, numbers: list[Node], device: torch.device) -> dict[Node, Node]:

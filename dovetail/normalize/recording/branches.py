@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.aten import AtenGraph, Subprogram, output_of, results_of
 from dovetail.normalize.recording.recorder import AtenRecorder
-from dovetail.normalize.recording.subgraphs import Record, call_node, inner, refused, vals_of
+from dovetail.normalize.recording.subgraphs import Record, call_node, inner, refused
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.tensor import run
@@ -27,7 +27,7 @@ def cond(recorder: AtenRecorder, record: Record, pred: Any, true: Any, false: An
     _check_alone(recorder, list(written.values()), [*lifted[0], *lifted[1]])
     graphs = [_with_written(g, t, list(written.values())) for g, t in zip(graphs, lifted, strict=True)]
     call = Subprogram("cond", tuple(graphs), higher_order.choose)
-    results = call_node(recorder, call, (pred, *lifted), vals_of(graphs[0]))
+    results = call_node(recorder, call, (pred, *lifted), results_of(graphs[0]))
     count = len(results) - len(written)
     for tensor, value in zip(written.values(), results[count:], strict=True):
         recorder.write(tensor, recorder.node_of(recorder.handle(value)))
@@ -47,8 +47,8 @@ def _with_written(graph: AtenGraph, tensors: list, written: list) -> AtenGraph:
         return graph
     inputs = [n for n in graph.graph.nodes if n.op == "placeholder" and n.name not in graph.constants]
     values = dict(graph.mutated)
-    end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    results = list(end.args[0])
+    end = output_of(graph.graph)
+    results = list(end.args[0])  # type: ignore[arg-type]
     for tensor in written:
         position = next((k for k, t in enumerate(tensors) if t is tensor), None)
         if position is None:

@@ -26,8 +26,7 @@ def _check(recorder: AtenRecorder, record: Record, condition: Any, *_: Any) -> N
 #: How nodes with these targets are recorded: (recorder, record, *arguments) -> results.
 CONTROL: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch._check, assumed), _check),
-    higher_order.cond: branches.cond, higher_order.while_loop: loops.while_loop,
-    higher_order.scan: loops.scan, higher_order.map_rows: loops.map_rows,
+    higher_order.cond: branches.cond, higher_order.while_loop: loops.while_loop, higher_order.scan: loops.scan,
 }  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from dovetail.ir.aten import AtenGraph, Subprogram
+from dovetail.ir.aten import AtenGraph, Subprogram, results_of
 from dovetail.normalize.recording.recorder import AtenRecorder
-from dovetail.normalize.recording.subgraphs import Record, call_node, inner, refused, vals_of
+from dovetail.normalize.recording.subgraphs import Record, call_node, inner, refused
 from dovetail.ops.calls import higher_order
 
 
@@ -30,7 +30,7 @@ def while_loop(
     _check_reads_only(graphs[0], 0, "the condition of torch.while_loop")
     _check_reads_only(graphs[1], len(start), "the body of torch.while_loop")
     loop = Subprogram("while_loop", graphs, higher_order.loop)
-    return call_node(recorder, loop, (start, test_lifted, body_lifted), vals_of(graphs[1]))
+    return call_node(recorder, loop, (start, test_lifted, body_lifted), results_of(graphs[1]))
 
 
 def scan(recorder: AtenRecorder, record: Record, body: Any, count: int, init: Any, xs: Any, lifted: Any) -> list:
@@ -38,7 +38,7 @@ def scan(recorder: AtenRecorder, record: Record, body: Any, count: int, init: An
     rows = [x.select(0, 0) for x in xs]
     graph = inner(recorder, record, body, [*start, *rows, *lifted])
     _check_reads_only(graph, len(start), "the function of scan")
-    vals, length = vals_of(graph), xs[0].shape[0]
+    vals, length = results_of(graph), xs[0].shape[0]
     vals = [*vals[:count], *(_stacked(v, length) for v in vals[count:])]
     steps = Subprogram("scan", (graph,), functools.partial(higher_order.steps, count))
     return call_node(recorder, steps, (start, xs, lifted), vals)
@@ -49,7 +49,3 @@ def _stacked(val: Any, length: Any) -> Any:
         return val
     with _disable_current_modes():
         return val.unsqueeze(0).repeat(length, *[1] * val.dim())
-
-
-def map_rows(recorder: AtenRecorder, record: Record, body: Any, xs: Any, lifted: Any) -> list:
-    return scan(recorder, record, body, 0, (), xs, lifted)

@@ -27,15 +27,6 @@ def inner(recorder: AtenRecorder, record: Record, module: Any, tensors: Sequence
         return record(module, fakes)
 
 
-def _outputs(graph: AtenGraph) -> list:
-    end = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
-    return list(end.args[0])
-
-
-def vals_of(graph: AtenGraph) -> list:
-    return [n.meta["val"] if isinstance(n, torch.fx.Node) else n for n in _outputs(graph)]
-
-
 def call_node(recorder: AtenRecorder, call: Subprogram, args: tuple, vals: list) -> list:
     """A node for the call; its results as tensors of the program."""
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ir.aten import output_of
 from dovetail.ops.fake import FakeMode
 
 
@@ -116,8 +117,7 @@ def _begins(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
 
 def _makes_leaves(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
     """Does the graph return tensors that require gradients which no input asked for?"""
-    end = next(node for node in reversed(graph.nodes) if node.op == "output")
-    made = [node.meta.get("fake") for node in end.all_input_nodes if node.op != "placeholder"]
+    made = [node.meta.get("fake") for node in output_of(graph).all_input_nodes if node.op != "placeholder"]
     wanted = [f for f in made if isinstance(f, torch.Tensor) and f.requires_grad]
     try:
         return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
@@ -129,8 +129,8 @@ def without_gradients(graph: torch.fx.Graph) -> list[int] | None:
     """Places of outputs whose history a backward pass inside has used up; None if others require gradients."""
     if not calls_engine(graph):
         return []
-    end = next(node for node in reversed(graph.nodes) if node.op == "output")
-    fakes = [(k, n.meta.get("fake")) for k, n in enumerate(end.args[0]) if isinstance(n, torch.fx.Node)]
+    results: Any = output_of(graph).args[0]
+    fakes = [(k, n.meta.get("fake")) for k, n in enumerate(results) if isinstance(n, torch.fx.Node)]
     wanted = [(k, f) for k, f in fakes if isinstance(f, torch.Tensor) and f.requires_grad and not f.is_leaf]
     with FakeMode():
         return [k for k, _ in wanted] if all(used_up(f) for _, f in wanted) else None

@@ -85,7 +85,7 @@ def while_loop(test: Any, body: Any, carried: Tensors, test_lifted: Tensors, bod
 
 
 def scan(body: Any, count: int, init: Tensors, xs: Tensors, lifted: Tensors) -> list:
-    """The last of what is carried (`count` values), then the other results of each step, stacked."""
+    """The last of what is carried (`count` values, for a map 0), then the other results of each step, stacked."""
     return _stepped(body.forward, count, list(map(fresh, init)), xs, lifted)
 
 
@@ -102,12 +102,6 @@ def _stepped(step: Any, count: int, carried: list, xs: Any, lifted: Any) -> list
         carried = results[:count]
         columns.append(results[count:])
     return [*carried, *map(stacked, zip(*columns, strict=True))]
-
-
-def map_rows(body: Any, xs: Tensors, lifted: Tensors) -> list:
-    """The results for each row, stacked."""
-    results = [body.forward(*row, *lifted) for row in zip(*(x.unbind(0) for x in xs), strict=True)]
-    return [stacked(column) for column in zip(*results, strict=True)]
 
 
 def cond_operator(pred: Any, true: Any, false: Any, true_lifted: Tensors, false_lifted: Tensors) -> Any:

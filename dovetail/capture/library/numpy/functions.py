@@ -160,26 +160,23 @@ def _known(value: Any) -> Any:
     return value.real if varies(value) and value.cls is float else getattr(value, "value", None)
 
 
-def _no_zero_divisor(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
-    """Integers: NumPy warns and gives zero, PyTorch raises."""
-    if len(args) < 2 or not all(map(_is_integer, args[:2])):
-        return
-    divisor = args[not _reflected(label)]
-    if isinstance(divisor, ArrayValue) or not _known(divisor):
-        refuse(s, f"{label} divides integers by what may be zero")
+def _no_integers(fits: Callable[[Any], bool], what: str) -> Callable[[Any, str, Args, Kwargs], None]:
+    def check(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
+        if len(args) < 2 or not all(map(_is_integer, args[:2])):
+            return
+        second = args[not _reflected(label)]
+        if isinstance(second, ArrayValue) or not fits(_known(second)):
+            refuse(s, f"{label} {what}")
 
-
-def _no_integer_power(s: Session, label: str, args: Args, kwargs: Kwargs) -> None:
-    """Integers: NumPy raises for negative exponents."""
-    if len(args) < 2 or not all(map(_is_integer, args[:2])):
-        return
-    exponent = args[not _reflected(label)]
-    if isinstance(exponent, ArrayValue) or _known(exponent) < 0:
-        refuse(s, f"{label} raises integers to a power that may be negative")
+    return check
 
 
 def _reflected(label: str) -> bool:
     return "__r" in label and not label.endswith("__rshift__")
+
+
+_no_zero_divisor = _no_integers(bool, "divides integers by what may be zero")  # NumPy warns and gives zero
+_no_integer_power = _no_integers(lambda n: n >= 0, "raises integers to a power that may be negative")  # NumPy raises
 
 
 def _none_of(kinds: str) -> Callable[[Any, str, Args, Kwargs], None]:

@@ -255,18 +255,20 @@ def _format(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(list)
 def _list(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    if args and isinstance(args[0], SequenceValue) and args[0].divisible:
-        return copied(s, args[0], ListValue)
-    return ListValue(s.unpack(args[0]) if args else [])
+    return _listed(s, args, ListValue)
 
 
 @known(tuple)
 def _tuple(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
+    return _listed(s, args, TupleValue)
+
+
+def _listed(s: Session, args: Args, kind: type[ListValue | TupleValue]) -> Value:
     if args and isinstance(args[0], SequenceValue) and args[0].divisible:
-        return copied(s, args[0], TupleValue)
-    return TupleValue(s.unpack(args[0]) if args else [])
+        return copied(s, args[0], kind)
+    return kind(s.unpack(args[0]) if args else [])
 
 
 @known(torch.Size)

@@ -161,20 +161,18 @@ def _type_setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _descriptor(cls: Any) -> Any:
     def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         given = [stand_in(s, a) for a in args]
-        made = cls(*given, **{k: stand_in(s, v) for k, v in kwargs.items()})
-        s.classes.private.add(id(made))
-        return s.wrap(made, None)
+        return _private(s, cls(*given, **{k: stand_in(s, v) for k, v in kwargs.items()}))
 
     return make
 
 
 def _changed(name: str) -> Any:
-    def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        made = getattr(args[0].native(), name)(stand_in(s, args[1]))
-        s.classes.private.add(id(made))
-        return s.wrap(made, None)
+    return lambda s, args, kwargs: _private(s, getattr(args[0].native(), name)(stand_in(s, args[1])))
 
-    return make
+
+def _private(s: Session, made: Any) -> Value:
+    s.classes.private.add(id(made))
+    return s.wrap(made, None)
 
 
 for _cls in (property, staticmethod, classmethod):

@@ -7,6 +7,8 @@ cancellation, underflow or denormals; their results are then rounded once to flo
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from dovetail.codegen.cpu.builder import Builder, Val
 from dovetail.codegen.cpu.lanes import Lanes
@@ -19,6 +21,10 @@ HALF_PI_HIGH, HALF_PI_LOW = float.fromhex("0x1.921fb54442d18p+0"), float.fromhex
 HALF_PI_32 = tuple(map(float.fromhex, ("0x1.921fb6p+0", "-0x1.777a5cp-25", "-0x1.ee59dap-50")))
 MAGIC_32, MAGIC_64 = 12582912.0, 6755399441055744.0  # adding them rounds to an integer, kept in the low bits
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+
+
+def _binary(name: str) -> Callable[[Any, Val | float, Val | float], Val]:
+    return lambda self, a, b: self.w.binary(name, *self._pair(a, b))
 
 
 class Formulas:
@@ -39,17 +45,7 @@ class Formulas:
         assert isinstance(b, Val)
         return self.num(a, b), b
 
-    def add(self, a: Val | float, b: Val | float) -> Val:
-        return self.w.binary("fadd", *self._pair(a, b))
-
-    def sub(self, a: Val | float, b: Val | float) -> Val:
-        return self.w.binary("fsub", *self._pair(a, b))
-
-    def mul(self, a: Val | float, b: Val | float) -> Val:
-        return self.w.binary("fmul", *self._pair(a, b))
-
-    def div(self, a: Val | float, b: Val | float) -> Val:
-        return self.w.binary("fdiv", *self._pair(a, b))
+    add, sub, mul, div = _binary("fadd"), _binary("fsub"), _binary("fmul"), _binary("fdiv")
 
     def fma(self, a: Val, b: Val | float, c: Val | float) -> Val:
         return self.w.intrinsic("fma", a, *(v if isinstance(v, Val) else self.num(v, a) for v in (b, c)))

@@ -67,28 +67,30 @@ def _pow(f: Formulas, x: Val, y: Val) -> Val:
 
 
 def _sin(f: Formulas, x: Val) -> Val:
-    s, c, q = f.sincos32(x)
-    return f.pick(f.test("oeq", x, 0.0), x, _turned(f, f.pick(f.bit(q, 1), c, s), q))
+    return f.pick(f.test("oeq", x, 0.0), x, _sine(f, *f.sincos32(x)))
 
 
 def _sin_wide(f: Formulas, x: Val) -> Val:
-    s, c, q = f.sincos64(f.wide(x))
-    return f.pick(f.test("oeq", x, 0.0), x, f.round32(_turned(f, f.pick(f.bit(q, 1), c, s), q)))
+    return f.pick(f.test("oeq", x, 0.0), x, f.round32(_sine(f, *f.sincos64(f.wide(x)))))
 
 
 def _cos(f: Formulas, x: Val) -> Val:
-    s, c, q = f.sincos32(x)
-    return _turned(f, f.pick(f.bit(q, 1), s, c), f.w.binary("add", q, f.w.const(1, q.element)))
+    return _cosine(f, *f.sincos32(x))
 
 
 def _cos_wide(f: Formulas, x: Val) -> Val:
-    s, c, q = f.sincos64(f.wide(x))
-    return f.round32(_turned(f, f.pick(f.bit(q, 1), s, c), f.w.binary("add", q, f.w.const(1, q.element))))
+    return f.round32(_cosine(f, *f.sincos64(f.wide(x))))
 
 
-def _turned(f: Formulas, r: Val, q: Val) -> Val:
-    """-r in the half of the circle that bit 1 of `q` says."""
+def _sine(f: Formulas, s: Val, c: Val, q: Val) -> Val:
+    """In the quarter `q` of the circle; the second half of it has the other sign."""
+    r = f.pick(f.bit(q, 1), c, s)
     return f.pick(f.bit(q, 2), f.w.negate(r), r)
+
+
+def _cosine(f: Formulas, s: Val, c: Val, q: Val) -> Val:
+    r, next_one = f.pick(f.bit(q, 1), s, c), f.w.binary("add", q, f.w.const(1, q.element))
+    return f.pick(f.bit(next_one, 2), f.w.negate(r), r)
 
 
 def _tan(f: Formulas, x: Val) -> Val:
