@@ -205,12 +205,12 @@ def test_channels_last():
         return F.conv2d(y, s).flatten(1)
 
     expected = """
-        %clone = aten.clone(%x0, memory_format=channels_last)
-        %convolution = aten.convolution(%clone, %x1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        %clone_default = aten.clone(%x0, memory_format=channels_last)
+        %convolution = aten.convolution(%clone_default, %x1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
         %relu = aten.relu(%convolution)
         %convolution_1 = aten.convolution(%relu, %x2, None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-        %clone_1 = aten.clone(%convolution_1, memory_format=contiguous_format)
-        %view = aten.view(%clone_1, [2, 144])
+        %clone_default_1 = aten.clone(%convolution_1, memory_format=contiguous_format)
+        %view = aten.view(%clone_default_1, [2, 144])
         return (%view)"""
     apply = functools.partial(prefer_channels_last, options=Options())
     assert after(fn, IMAGE, KERNEL, SQUARE, passes=(apply,)) == lines(expected)
@@ -218,12 +218,12 @@ def test_channels_last():
 
 def test_eager_layouts_are_restored_where_a_value_is_made():
     expected = """
-        %clone = aten.clone(%x0, memory_format=channels_last)
-        %convolution = aten.convolution(%clone, %x1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
-        %clone_1 = aten.clone(%convolution, memory_format=contiguous_format)
+        %clone_default = aten.clone(%x0, memory_format=channels_last)
+        %convolution = aten.convolution(%clone_default, %x1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+        %clone_default_1 = aten.clone(%convolution, memory_format=contiguous_format)
         %relu = aten.relu(%convolution)
         %sum_1 = aten.sum(%relu)
-        return (%clone_1, %sum_1)"""
+        return (%clone_default_1, %sum_1)"""
     apply = functools.partial(prefer_channels_last, options=Options())
     fn = lambda x, k: (lambda y: (y, y.relu().sum()))(F.conv2d(x, k, padding=1))
     assert after(fn, IMAGE, KERNEL, passes=(apply,)) == lines(expected)
