@@ -225,7 +225,7 @@ class Stages:
             self.hint("runs operator by operator: it computes with numbers that it takes out of tensors")
         as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes) or with_numbers
         used = None if as_it_is else without_gradients(graph.graph)
-        if used is not None and has_wrappers(graph.graph):
+        if used is not None and any(is_wrapper(n.meta.get("fake")) for n in graph.graph.nodes):
             found = None if used else self.apart()
             return found or as_captured(graph, fakes, self.options, events)
         plan, partial = (None, None) if used is None else self.plan(used)
@@ -481,8 +481,3 @@ def takes_numbers_out(graph: torch.fx.Graph) -> bool:
     """Does the graph compute with numbers that tensors hold, other than sizes? No kernels are written for that yet."""
     items = [n for n in graph.nodes if n.op == "call_method" and n.target == "item"]
     return any(not isinstance(n.meta.get("fake"), torch.SymInt) for n in items)
-
-
-def has_wrappers(graph: torch.fx.Graph) -> bool:
-    """Do tensors that are made of others take part?"""
-    return any(is_wrapper(n.meta.get("fake")) for n in graph.nodes)

@@ -106,7 +106,7 @@ def _depths(candidates: list[Node], cheap: set[Node]) -> dict[Node, int]:
         elif _is_view(node):
             depth[node] = before or 1
         else:
-            depth[node] = before + 1 if (node in cheap or _cheap(node)) and before < CHAIN else 0
+            depth[node] = before + 1 if (node in cheap or row_of(node.target).cheap) and before < CHAIN else 0
     return depth
 
 
@@ -166,8 +166,3 @@ def _is_view(node: Node) -> bool:
 
 def _several_views(node: Any) -> bool:
     return isinstance(node.meta.get("val"), (tuple, list))
-
-
-def _cheap(node: Node) -> bool:
-    """Element-wise operators that become part of the kernel that uses them."""
-    return row_of(node.target).cheap

@@ -83,7 +83,7 @@ class ComparedValues:
 def outcome(call: Callable[..., Any], inputs: Sequence[Any]) -> ComparedValues:
     """That of a call on copies."""
     given, leaves = copies(inputs)
-    with torch.random.fork_rng(devices=_devices(inputs)):
+    with torch.random.fork_rng(devices=sorted({t.device.index for t in tensors(list(inputs)) if t.is_cuda})):
         results = tensors(call(*given))
         roots = [t for t in results if t.requires_grad]
         gradients: Sequence[Any] = ()
@@ -115,10 +115,6 @@ def _told(number: int, want: Any, got: Any) -> str:
     names = ("the strides", "requires_grad", "the memory of")
     different = (f"{what} {y}, not {x}" for what, x, y in zip(names, want, got, strict=True) if x != y)
     return next((f"result {number + 1} has {words}" for words in different), "")
-
-
-def _devices(inputs: Sequence[Any]) -> list[int]:
-    return sorted({t.device.index for t in tensors(list(inputs)) if t.is_cuda})
 
 
 def wrong(graph: Callable[..., Any], compiled: Callable[..., Any], inputs: Sequence[Any]) -> str:

@@ -48,7 +48,7 @@ def export(fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any] | None, 
         symbols = _symbols(captured, given, wanted, numbers)
     try:
         found = ranges.settle(captured, wanted, symbols, given)
-        stand_ins = _stand_ins(captured, given, found)
+        stand_ins = [_stand_in(captured, leaf, _sizes(leaf, k, found)) for k, leaf in enumerate(given.leaves)]
         result = outcome.find(captured, state.owner_of(fn), given, stand_ins)
         tensors = state.of_program(fn)
         made = graph.build(captured, given, stand_ins, found, result, tensors)
@@ -140,11 +140,6 @@ def _symbols(
         made = captured.sizes.symbol(name, given.size(leaf, dim), LEAST if dim == VALUE else 0)
         found[leaf, dim] = dims.as_symbol(made)
     return {place: found[place] for place in wanted}
-
-
-def _stand_ins(captured: Captured, given: Arguments, found: DeclaredSizes) -> list:
-    """The leaves of the arguments, those with sizes that vary as fakes."""
-    return [_stand_in(captured, leaf, _sizes(leaf, k, found)) for k, leaf in enumerate(given.leaves)]
 
 
 def _stand_in(captured: Captured, leaf: Any, sizes: Sequence[Any]) -> Any:

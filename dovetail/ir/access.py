@@ -28,7 +28,7 @@ def positions(buffer: Buffer, index: tuple[Dim, ...], ranges: Sequence[Symbol]) 
     known = all(isinstance(n, int) for n in (*shape, *buffer.strides, buffer.offset))
     if not known or len(index) != len(buffer.strides) or any(True for _ in value_exprs(index)):
         return None
-    if int(math.prod(shape)) > LARGEST or not _bound(index, ranges):
+    if int(math.prod(shape)) > LARGEST or not all(s in ranges for dim in index for s in dims.symbols(dim)):
         return None
     env = {s: np.arange(s.extent).reshape([-1 if k == at else 1 for k in range(len(ranges))])  # type: ignore[arg-type]
            for at, s in enumerate(ranges)}
@@ -36,10 +36,6 @@ def positions(buffer: Buffer, index: tuple[Dim, ...], ranges: Sequence[Symbol]) 
     for dim, stride in zip(index, buffer.strides, strict=True):
         place = place + dimvalues.evaluate(dim, env) * stride
     return np.broadcast_to(place, shape)
-
-
-def _bound(index: tuple[Dim, ...], ranges: Sequence[Symbol]) -> bool:
-    return all(s in ranges for dim in index for s in dims.symbols(dim))
 
 
 def covers_once(stores: Sequence[tuple[Store, tuple[Symbol, ...]]]) -> bool | None:

@@ -107,7 +107,7 @@ def _wrap_dict(s: Session, obj: Any, source: Source | None) -> Value:
 
 
 def _read_dict(s: Session, obj: Any, source: Source) -> dict[Any, tuple[Value, Any]]:
-    keys = _keys(obj)
+    keys = tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
     if by_tensors(keys):
         return read_keyed(s, obj, keys, source)
     plain_keys = s.static(type(obj), "__iter__") in (dict.__iter__, OrderedDict.__iter__)
@@ -119,10 +119,6 @@ def _read_dict(s: Session, obj: Any, source: Source) -> dict[Any, tuple[Value, A
         known, own = _entry_key(s, key, KeyAt(source, k))
         entries[own] = (known, Lazy(dict.__getitem__(obj, key), item))
     return entries
-
-
-def _keys(obj: Any) -> tuple:
-    return tuple(OrderedDict.keys(obj) if isinstance(obj, OrderedDict) else dict.keys(obj))
 
 
 def _entry_key(s: Session, key: Any, place: Source | None) -> tuple[Value, Any]:

@@ -34,7 +34,7 @@ class Body:
 
     @property
     def leaves(self) -> list:
-        return [_fake(n) for n in self.output]
+        return [n.meta["fake"] if isinstance(n, torch.fx.Node) else n for n in self.output]
 
     def lay_out(self, s: Session, positions: list[int] | None = None) -> None:
         """Give some of the results row-major strides; by default those tensors that have others."""
@@ -42,10 +42,6 @@ class Body:
         with self.region:
             for k in scattered if positions is None else positions:
                 self.output[k] = _copy(s, self.output[k], memory_format=torch.contiguous_format)
-
-
-def _fake(leaf: Any) -> Any:
-    return leaf.meta["fake"] if isinstance(leaf, torch.fx.Node) else leaf
 
 
 def _private(s: Session, leaf: Any, region: Region, leaves: list) -> Any:

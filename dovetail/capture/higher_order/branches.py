@@ -35,14 +35,10 @@ def _cond(s: Session, args: Args, kwargs: Kwargs) -> Value:
     for body in (yes, no):
         body.lay_out(s, other)
         body.finish(s)
-    chosen = [b if _needs_grad(b) else a for a, b in zip(yes.leaves, no.leaves)]
+    chosen = [b if isinstance(b, torch.Tensor) and b.requires_grad else a for a, b in zip(yes.leaves, no.leaves)]
     parts = (pred.node, yes.graph, no.graph, yes.lifted, no.lifted)
     return node(s, higher_order.cond, parts, chosen, yes.spec, yes, no)
 
 
 def _strides(leaf: Any) -> Any:
     return leaf.stride() if isinstance(leaf, torch.Tensor) else None
-
-
-def _needs_grad(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.requires_grad

@@ -132,14 +132,15 @@ for _transform in higher_order.TRANSFORMS:
             _closure(_transform, _code)
 
 
-def _keyword(kwargs: Kwargs, name: str, default: Any) -> Any:
+def keyword(kwargs: Kwargs, name: str, default: bool = False) -> bool:
+    """An argument that only a keyword gives."""
     return kwargs[name].native() if name in kwargs else default
 
 
 @known(torch.func.vjp)
 def _vjp(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """The second result is a function of the graph's, called by nodes of its own."""
-    return immediate(s, torch.func.vjp, args[0], {"has_aux": _keyword(kwargs, "has_aux", False)}, args[1:])
+    return immediate(s, torch.func.vjp, args[0], {"has_aux": keyword(kwargs, "has_aux")}, args[1:])
 
 
 @known(torch.func.linearize)
@@ -155,5 +156,5 @@ def _linearize(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _jvp(s: Session, args: Args, kwargs: Kwargs) -> Value:
     names = ("func", "primals", "tangents")
     given = [*args, *(kwargs[n] for n in names[len(args) :])]
-    settings = {n: _keyword(kwargs, n, False) for n in ("strict", "has_aux")}
+    settings = {n: keyword(kwargs, n) for n in ("strict", "has_aux")}
     return immediate(s, torch.func.jvp, given[0], settings, given[1:3])

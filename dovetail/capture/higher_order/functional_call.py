@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.utils import stateless
 
+from dovetail.capture.higher_order.func_transforms import keyword
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
@@ -31,23 +32,16 @@ def _functional_call(s: Session, args: Args, kwargs: Kwargs) -> Value:
         return s.unsupported("functional-call", "functional_call is given no module, or tensors in no dictionary")
     positional, named = given.get("args"), given.get("kwargs")
     values = {k.native(): v for k, v in tensors.pairs(s)}
-    tie, strict = (_flag(given, name, default) for name, default in (("tie_weights", True), ("strict", False)))
+    keywords = {k.native(): v for k, v in named.pairs(s)} if isinstance(named, DictValue) else {}
+    tie, strict = keyword(given, "tie_weights", True), keyword(given, "strict")
     with _replaced(s, module, _complete(s, module.native(), values, tie, strict)):
-        return module.call(s, _positional(s, positional), _named(s, named))
-
-
-def _flag(given: Kwargs, name: str, default: bool) -> bool:
-    return given[name].native() if name in given else default
+        return module.call(s, _positional(s, positional), keywords)
 
 
 def _positional(s: Session, value: Value | None) -> Args:
     if value is None or isinstance(value, Const) and value.native() is None:
         return []
     return list(value.all(s)) if isinstance(value, TupleValue) else [value]
-
-
-def _named(s: Session, value: Value | None) -> Kwargs:
-    return {k.native(): v for k, v in value.pairs(s)} if isinstance(value, DictValue) else {}
 
 
 def _complete(s: Session, module: torch.nn.Module, values: Kwargs, tie: bool, strict: bool) -> Kwargs:

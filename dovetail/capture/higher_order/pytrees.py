@@ -39,11 +39,8 @@ def _maker(cls: type) -> Callable[[Any], Any]:
 def pairs(s: Session, args: Args, kwargs: Kwargs) -> tuple[Any, Any, Any, Any]:
     """(arguments, keyword arguments) of a node, then the same with fakes."""
     given = [pair(s, a) for a in args]
-    named = {k: pair(s, v) for k, v in kwargs.items()}
-    return (
-        tuple(g[0] for g in given), {k: v[0] for k, v in named.items()},
-        [g[1] for g in given], {k: v[1] for k, v in named.items()},
-    )  # fmt: skip
+    named, fakes = unzipped({k: pair(s, v) for k, v in kwargs.items()})
+    return tuple(g[0] for g in given), named, [g[1] for g in given], fakes
 
 
 def inside(region: Region, native: Any) -> Value:

@@ -10,6 +10,7 @@ turns each one that the new graph uses into a parameter of it.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch.fx
@@ -69,8 +70,7 @@ class Region:
         return value
 
     def _placeholder(self, name: str, fake: Any) -> torch.fx.Node:
-        anchor = self.last if self.last is not None else self.nodes._root
-        with self.nodes.inserting_after(anchor):
+        with self.nodes.inserting_after(self.last):  # or first
             self.last = self.nodes.placeholder(name)
         self.last.target = self.last.name  # a parameter's name, and unlike the one asked for it is unique
         self.last.meta["fake"] = fake
@@ -89,7 +89,7 @@ class Region:
         """Close the graph: (the node that stands for its module in the graph around, what that must pass last)."""
         module, lifted = self.close(output)
         outer, modules = self.outer
-        name = next(n for n in _names(self.name) if n not in modules)
+        name = next(n for n in (f"{self.name}_{k}" for k in itertools.count()) if n not in modules)
         modules[name] = module
         node = outer.create_node("get_attr", name)
         node.meta["stack"] = self.s.stack()
@@ -123,11 +123,3 @@ class Region:
                         found[used] = self._placeholder(used.name, used.meta.get("fake"))
                     node.replace_input_with(used, found[used])
         return list(found)
-
-
-def _names(base: str) -> Any:
-    yield f"{base}_0"
-    number = 0
-    while True:
-        number += 1
-        yield f"{base}_{number}"

@@ -59,7 +59,7 @@ def _value(s: Session, node: Node, before: Node | None) -> Value | None:
         real, source, placeholder = given
         return _from_outside(s, real, source, placeholder, before)
     fake = node.meta.get("fake")
-    if not isinstance(fake, torch.Tensor) or fake.dtype is not torch.float64 or _written(s, node, before):
+    if not isinstance(fake, torch.Tensor) or fake.dtype is not torch.float64 or _writes(s, node, before):
         return None
     if node.op == "call_method" and node.target == "to":
         return _operand(s, node.args[0], node)
@@ -137,10 +137,6 @@ def _writes(s: Session, node: Node, before: Node | None) -> list[Node]:
         if other.meta.get("mutates") and any(storage_of(n) == storage for n in other.all_input_nodes):
             found.append(other)
     return found
-
-
-def _written(s: Session, node: Node, before: Node | None) -> bool:
-    return bool(_writes(s, node, before))
 
 
 ADDING: tuple[Callable[..., Any] | str, ...] = (operator.iadd, "add_", torch._foreach_add_)

@@ -150,15 +150,6 @@ def placeholder_of(s: Session, source: Source) -> torch.fx.Node:
     name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) or name == "self" else name
     name = name if name not in s.taken.names else f"{name}_{len(s.taken.names)}"
     s.taken.names.add(name)
-    first = next(iter(s.root.nodes), None)
-    anchor = s.taken.last
-    if anchor is not None:
-        with s.root.inserting_after(anchor):
-            node = s.root.placeholder(name)
-    elif first is not None:
-        with s.root.inserting_before(first):
-            node = s.root.placeholder(name)
-    else:
-        node = s.root.placeholder(name)
-    s.taken.last = node
-    return node
+    with s.root.inserting_after(s.taken.last):  # or first
+        s.taken.last = s.root.placeholder(name)
+    return s.taken.last

@@ -164,15 +164,10 @@ def function_parts(s: Session, value: FunctionValue) -> None:
 
 
 def _guard_defaults(s: Session, value: FunctionValue) -> None:
-    defaults, keywords = Attr(value.source, "__defaults__"), Attr(value.source, "__kwdefaults__")  # type: ignore[arg-type]
-    if value.real.__defaults__ is None:
-        s.guard(defaults, GuardKind.ID, None)
-    else:
-        s.guard(defaults, GuardKind.LENGTH, len(value.real.__defaults__))
-    if value.real.__kwdefaults__ is None:
-        s.guard(keywords, GuardKind.ID, None)
-    else:
-        s.guard(keywords, GuardKind.KEYS, tuple(value.real.__kwdefaults__))
+    rows: Any = ("__defaults__", GuardKind.LENGTH, len), ("__kwdefaults__", GuardKind.KEYS, tuple)
+    for name, kind, fact in rows:
+        found, place = getattr(value.real, name), Attr(value.source, name)  # type: ignore[arg-type]
+        s.guard(place, *((GuardKind.ID, None) if found is None else (kind, fact(found))))
 
 
 def _wrap_default(s: Session, obj: Any, source: Source | None, anew: bool) -> Value:
@@ -259,7 +254,7 @@ class Called(Source):
 
 def _wrap_module(s: Session, obj: Any, source: Source | None) -> Value:
     label = source.name() if source is not None else type(obj).__name__
-    if source is not None and is_alike(s, source) and _few_inside(obj):
+    if source is not None and is_alike(s, source) and sum(1 for _ in itertools.islice(obj.modules(), MANY)) < MANY:
         s.guard(source, GuardKind.TYPE, type(obj))
         value = ModuleValue(type(obj), obj, source)
         value.identify = functools.partial(s.guard, source, GuardKind.ID, obj)
@@ -279,10 +274,6 @@ def is_alike(s: Session, source: Source) -> bool:
 
 
 MANY = 100  # modules inside one, from which on guarding each by what it holds takes longer than the layers do
-
-
-def _few_inside(module: torch.nn.Module) -> bool:
-    return sum(1 for _ in itertools.islice(module.modules(), MANY)) < MANY
 
 
 def _wrap_optimizer(s: Session, obj: Any, source: Source | None) -> Value:

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 _OWNERS = LIBRARY | {"numpy", "sympy", "typing_extensions"}
 
 
-def trusted(module: str) -> bool:
-    """Is the module part of the standard library or of PyTorch?"""
-    return of_library(module)
+#: Is the module part of the standard library or of PyTorch?
+trusted = of_library
 
 
 def trusted_class(cls: type) -> bool:

@@ -244,10 +244,6 @@ def _bind_placeholder(s: Session, value: Value, static: Placeholder, name: str) 
     return s.call(s.wrap(getter, None), inner, value, ClassValue(value.cls))
 
 
-def _cached_property(s: Session, value: Value, static: Any, name: str) -> Value:
-    return protocol(s, keep, [s.wrap(static.func, None), value, Const(static.attrname)], False)
-
-
 # Attributes of native types whose objects live in the trace: (class, name) → reader; filled by the folder `known`.
 NATIVE_ATTRIBUTES: dict[tuple[type, str], Callable[[Any, Any], Value]] = {}
 
@@ -260,7 +256,9 @@ BINDERS: dict[type, Callable[[Any, Value, Any, str], Value]] = {
     staticmethod: lambda s, v, static, name: s.wrap(static.__func__, None),
     classmethod: lambda s, v, static, name: MethodValue(s.wrap(static.__func__, None), s.wrap(v.cls, None)),
     property: lambda s, v, static, name: s.call(s.wrap(static.fget, None), v),
-    functools.cached_property: _cached_property,
+    functools.cached_property: lambda s, v, static, name: protocol(
+        s, keep, [s.wrap(static.func, None), v, Const(static.attrname)], False
+    ),
     functools._lru_cache_wrapper: lambda s, v, static, name: MethodValue(s.wrap(static, None), v),
     Placeholder: _bind_placeholder,
     type(Position.x): lambda s, v, static, name: v.at(s, static.__reduce__()[1][0]),  # type: ignore[attr-defined]
@@ -287,10 +285,6 @@ def _dict_of(s: Session, value: Value) -> Value | None:
     return NamespaceValue(value) if has_one else None  # type: ignore[arg-type]
 
 
-def _receiver(s: Session, value: Value) -> Value | None:
-    return value.receiver if isinstance(value, MethodValue) else None
-
-
 def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
     def get(s: Session, value: Value) -> Value | None:
         if isinstance(value, MethodValue):
@@ -306,10 +300,6 @@ def _function_part(name: str) -> Callable[[Any, Value], Value | None]:
         return MADE_PARTS[name](value)
 
     return get
-
-
-def _exception_args(s: Session, value: Value) -> Value | None:
-    return TupleValue(value.args) if isinstance(value, ExceptionValue) else None
 
 
 def _exception_link(name: str) -> Callable[[Any, Value], Value | None]:
@@ -339,10 +329,6 @@ def _doc(value: FunctionValue) -> Value:
     return Const(first if isinstance(first, str) else None)
 
 
-def _keyword_defaults(value: FunctionValue) -> Value:
-    return DictValue.named(value.kwdefaults) if value.kwdefaults else NONE
-
-
 # Attributes of functions made inside.
 MADE_PARTS: dict[str, Callable[[FunctionValue], Value]] = {
     "__name__": lambda v: Const(v.name),
@@ -353,7 +339,7 @@ MADE_PARTS: dict[str, Callable[[FunctionValue], Value]] = {
     "__annotations__": _annotations,
     "__closure__": lambda v: TupleValue(list(v.closure)) if v.closure else NONE,
     "__defaults__": lambda v: TupleValue(list(v.defaults)) if v.defaults else NONE,
-    "__kwdefaults__": _keyword_defaults,
+    "__kwdefaults__": lambda v: DictValue.named(v.kwdefaults) if v.kwdefaults else NONE,
     "__type_params__": lambda v: TupleValue([]),
 }
 FUNCTION_PARTS = tuple(n for n in MADE_PARTS if n in FUNCTION.__dict__ or n == "__module__")
@@ -361,10 +347,10 @@ FUNCTION_PARTS = tuple(n for n in MADE_PARTS if n in FUNCTION.__dict__ or n == "
 SPECIAL: dict[str, Callable[[Any, Value], Value | None]] = {
     "__class__": _class_of,
     "__dict__": _dict_of,
-    "__self__": _receiver,
+    "__self__": lambda s, v: v.receiver if isinstance(v, MethodValue) else None,
     "__func__": lambda s, v: v.function if isinstance(v, MethodValue) else None,
     **{n: _function_part(n) for n in FUNCTION_PARTS},
-    "args": _exception_args,
+    "args": lambda s, v: TupleValue(v.args) if isinstance(v, ExceptionValue) else None,
     "__cause__": _exception_link("cause"),
     "__context__": _exception_link("context"),
     "__suppress_context__": lambda s, v: boolean(v.suppress) if isinstance(v, ExceptionValue) else None,

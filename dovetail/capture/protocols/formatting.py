@@ -119,11 +119,12 @@ def _reprs(s: Session, items: list[Value]) -> list[Value]:
     return [to_string(s, item, "", repr) for item in items]
 
 
-def _separated(parts: list[Value], separator: str = ", ") -> list[Value]:
-    out: list[Value] = []
-    for part in parts:
-        out += [Const(separator), part] if out else [part]
-    return out
+COMMA = Const(", ")
+
+
+def separated(parts: list[Value], separator: Value = COMMA) -> list[Value]:
+    """The parts, with the separator between them."""
+    return [text for part in parts for text in (separator, part)][1:]
 
 
 def _guarded(function: Callable[[Any, Any], Value]) -> Callable[[Any, Any], Value]:
@@ -146,7 +147,7 @@ _DOTS = {list: "[...]", dict: "{...}", deque: "[...]", tuple: "(...)"}
 
 @_guarded
 def _sequence(s: Session, value: Any) -> Value:
-    cls, parts = value.cls, _separated(_reprs(s, value.all(s)))
+    cls, parts = value.cls, separated(_reprs(s, value.all(s)))
     if issubclass(cls, deque):
         limit = "" if value.maxlen is None else f", maxlen={value.maxlen}"
         return joined(s, [Const(f"{cls.__name__}(["), *parts, Const(f"]{limit})")])
@@ -167,10 +168,10 @@ def _mapping(s: Session, value: Any) -> Value:
         before, between, after = ORDERED
         left, right = Const(before[1:]), Const(after[:-1])
         rows = [joined(s, [left, k, Const(between), v, right]) for k, v in _pair_texts(s, pairs)]
-        inside = [Const(before[0]), *_separated(rows), Const(after[-1])] if rows else []
+        inside = [Const(before[0]), *separated(rows), Const(after[-1])] if rows else []
         return joined(s, [Const(f"{cls.__name__}("), *inside, Const(")")])
     rows = [joined(s, [k, Const(": "), v]) for k, v in _pair_texts(s, pairs)]
-    text = joined(s, [Const("{"), *_separated(rows), Const("}")])
+    text = joined(s, [Const("{"), *separated(rows), Const("}")])
     if issubclass(cls, defaultdict):
         factory = Const("None") if value.default_factory is None else to_string(s, value.default_factory, "", repr)
         return joined(s, [Const(f"{cls.__name__}("), factory, Const(", "), text, Const(")")])
@@ -184,7 +185,7 @@ def _pair_texts(s: Session, pairs: Any) -> list[tuple[Value, Value]]:
 def _set(s: Session, value: Any) -> Value:
     if not value.entries:
         return Const(f"{value.cls.__name__}()")
-    parts = _separated(_reprs(s, s.unpack(value)))
+    parts = separated(_reprs(s, s.unpack(value)))
     if value.cls is set:
         return joined(s, [Const("{"), *parts, Const("}")])
     return joined(s, [Const(f"{value.cls.__name__}({{"), *parts, Const("})")])

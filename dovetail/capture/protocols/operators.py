@@ -82,10 +82,6 @@ def _tensor_operand(value: Value) -> bool:
     return isinstance(value, (TensorValue, Const, TupleValue, ListValue, GraphNumber, TensorNumber))
 
 
-def _is_not_implemented(value: Value) -> bool:
-    return is_singleton(value, NotImplemented)
-
-
 Attempt = tuple[Value, Value, str]  # the receiver of a method, its argument, its name
 
 
@@ -108,7 +104,7 @@ def _protocol(
             return protocol(s, operate, given, tail)
         if method is not None:
             result = s.call(method, other)
-            if not _is_not_implemented(result):
+            if not is_singleton(result, NotImplemented):
                 return result
     return s.throw(TypeError, _refusal(sign, left, right))
 
@@ -195,7 +191,7 @@ def _equality(s: Session, sign: str, left: Value, right: Value, tail: bool) -> V
             given = [method, other, boolean(opposite), TupleValue(others), left, right, boolean(want)]
             return protocol(s, equate, given, tail)
         result = s.call(method, other)
-        if not _is_not_implemented(result):
+        if not is_singleton(result, NotImplemented):
             return boolean(not truth(s, result)) if opposite else result
     return boolean(same(s, left, right) is want)
 

@@ -26,7 +26,7 @@ class ModuleGlobals:
         self.module = module
         self.values: dict[str, Any] = {}
         self.own = (module or "").startswith("dovetail.capture.")  # polyfills: nothing of theirs changes
-        self.trusted = self.own or bool(module) and trusted(module)  # type: ignore[arg-type]
+        self.trusted = self.own or bool(module) and trusted(module)
         found = table.get("__builtins__", builtins)
         self.builtins = found if isinstance(found, dict) else vars(found)
 

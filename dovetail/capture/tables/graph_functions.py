@@ -139,13 +139,9 @@ def number_places(name: str) -> Any:
     if name in _PLACES:
         return _PLACES[name]
     plain = name.removeprefix("_foreach_").strip("_")
-    plain = plain if plain in _NUMBER_OPERATIONS else _without_prefix(plain)
+    if plain not in _NUMBER_OPERATIONS and plain[:1] in ("i", "r"):  # `iadd` and `radd` are additions too
+        plain = plain[1:]
     return EVERYWHERE if plain in _NUMBER_OPERATIONS else NO_PLACE
-
-
-def _without_prefix(name: str) -> str:
-    """`iadd` and `radd` are additions too."""
-    return name[1:] if name[:1] in ("i", "r") else name
 
 
 def storage_of(node: torch.fx.Node) -> int:

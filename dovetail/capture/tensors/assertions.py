@@ -138,7 +138,7 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -
         return False
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
     holds = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
-    given: tuple = (holds.node, [], _escaped(raised.text), raised.error.__name__)
+    given: tuple = (holds.node, [], raised.text.replace("{", "{{").replace("}", "}}"), raised.error.__name__)
     s.state_node(check, *given, *((True,) if inside else ()))
     s.ends.around.checked |= inside
     return True
@@ -162,7 +162,3 @@ def _constant(message: Value) -> str | None:
     plain = [each.name for each in found] == ["LOAD_CONST", "RETURN_VALUE"]
     text = found[0].value if plain else None
     return text if isinstance(text, str) else None
-
-
-def _escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")

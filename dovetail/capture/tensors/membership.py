@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 
+from dovetail.capture.numbers.input_numbers import is_number
 from dovetail.capture.values.base import MISSING, Const, Session, Value, boolean
 from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.tensor import Answer, TensorValue
@@ -23,7 +24,7 @@ def held(s: Session, container: Value, item: Value, wanted: bool) -> Value | Non
         return None
     found: Value | None = None
     for other in container.all(s):
-        if not all(isinstance(v, TensorValue) or _is_number(v) for v in (other, item)):
+        if not all(isinstance(v, TensorValue) or is_number(v) for v in (other, item)):
             return None
         if s.same(other, item):
             return boolean(wanted)
@@ -39,7 +40,3 @@ def held(s: Session, container: Value, item: Value, wanted: bool) -> Value | Non
     if found is None:
         return boolean(not wanted)
     return Answer(found if wanted else s.torch_method("logical_not", [found], {}))
-
-
-def _is_number(value: Value) -> bool:
-    return isinstance(value, Const) and value.cls in (int, float, bool)

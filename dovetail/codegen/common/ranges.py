@@ -101,10 +101,6 @@ class _Rewriter:
         return replace(group, loops=loops, locals=local)
 
 
-def _substitute(group: Group, mapping: dict[Symbol, Dim]) -> Group:
-    return _Rewriter(mapping).group(group) if mapping else group
-
-
 def _replace_ranges(ranges: Iterable[Dim], by: dict[Symbol, tuple[Dim, ...]]) -> tuple[Dim, ...]:
     result: list[Dim] = []
     for r in ranges:
@@ -114,7 +110,7 @@ def _replace_ranges(ranges: Iterable[Dim], by: dict[Symbol, tuple[Dim, ...]]) ->
 
 def _with_ranges(group: Group, mapping: dict[Symbol, Dim], by: dict[Symbol, tuple[Dim, ...]]) -> Group:
     """Substitute `mapping` and replace each range in `by` with its new ranges."""
-    group = _substitute(group, mapping)
+    group = _Rewriter(mapping).group(group) if mapping else group
     loops = tuple(replace(loop, inner=_replace_ranges(loop.inner, by)) for loop in group.loops)
     return replace(group, outer=_replace_ranges(group.outer, by), loops=loops)
 

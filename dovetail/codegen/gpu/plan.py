@@ -95,7 +95,7 @@ def choose(group: Group) -> TilePlan:
     """The plan for a group whose buffers are flat (`ranges.simplify`)."""
     if not any(loop.inner for loop in group.loops):
         return _pointwise(group)
-    return _runs(group) if _all_end(group) else _rows(group)
+    return _runs(group) if all(end(loop) is not None for loop in group.loops if loop.inner) else _rows(group)
 
 
 # ---------------------------------------------------------------- no inner ranges
@@ -185,10 +185,6 @@ def _rows(group: Group) -> TilePlan:
     axes = (Axis("x", group.outer, wide),) if group.outer else ()
     elements = wide * block
     return TilePlan(axes, (), tuple(inner), max(1, min(16, elements // ELEMENTS)))
-
-
-def _all_end(group: Group) -> bool:
-    return all(end(loop) is not None for loop in group.loops if loop.inner)
 
 
 def _runs(group: Group) -> TilePlan:

@@ -66,16 +66,11 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
 def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     """Do these convolutions read and write more elements of images than of weights, by a factor of two?"""
     forward: list = [n for n in convolutions if n.target is aten.convolution.default]
-    if forward and _library(forward[0].args[0]) == "cuDNN":
+    if forward and traits(forward[0].args[0].meta["val"].device).convolutions == "cuDNN":
         return True
     images = sum(_elements(n.args[0]) + _elements(n) for n in forward)
     weights = sum(_elements(n.args[1]) for n in forward)
     return bool(forward) and images >= 2 * weights
-
-
-def _library(node: torch.fx.Node) -> str:
-    """What computes convolutions where its value is."""
-    return traits(node.meta["val"].device).convolutions
 
 
 def _elements(node: torch.fx.Node) -> int:

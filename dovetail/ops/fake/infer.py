@@ -72,7 +72,7 @@ def infer(
     try:
         meta_args = mapped(args, to_meta)
         meta_kwargs = {k: mapped(v, to_meta) for k, v in kwargs.items()}
-        if meta_kwargs.get("device") is not None or _takes_device(func):
+        if meta_kwargs.get("device") is not None or any(a.name == "device" for a in func._schema.arguments):
             meta_kwargs["device"] = _META
         with without_dynamo(), _unheard(schema):
             result = (meta_kernels.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
@@ -147,10 +147,6 @@ def _index_of_integers(func: Any, args: tuple) -> bool:
     """aten.index carries the tag for the sake of masks; with integer indices its shape is known."""
     indices = args[1] if func is _INDEX else ()
     return bool(indices) and all(i is None or i.dtype not in (torch.bool, torch.uint8) for i in indices)
-
-
-def _takes_device(func: Any) -> bool:
-    return any(a.name == "device" for a in func._schema.arguments)
 
 
 def _wrap_spec(found: Any, cls: type) -> Any:

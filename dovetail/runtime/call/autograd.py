@@ -173,7 +173,7 @@ class Layouts:
         self.places = [position for _, position in joint.tangents]
         layouts = [_layout(pair, name) for name, _ in joint.tangents]
         self.fixed = None if any(map(_changes, layouts)) else layouts
-        self.all = [(layout, _is_contiguous(layout)) for layout in layouts]
+        self.all = [(layout, all_same(layout[1], contiguous(layout[0]))) for layout in layouts]
 
     def now(self, results: Sequence[Any]) -> Sequence[Any]:
         if self.fixed is not None:
@@ -252,11 +252,6 @@ def _layout(pair: Pair, name: str) -> tuple:
 
 def _changes(layout: tuple) -> bool:
     return any(isinstance(n, torch.SymInt) for n in (*layout[0], *layout[1]))
-
-
-def _is_contiguous(layout: tuple) -> bool:
-    """Were the kernels generated for contiguous tangents of any size? Otherwise for tangents laid out as the result."""
-    return all_same(layout[1], contiguous(layout[0]))
 
 
 def _now(layout: tuple, is_contiguous: bool, result: torch.Tensor) -> tuple:

@@ -206,7 +206,7 @@ class Recorder:
             recording = self.recorded(inputs, same, before and before.graphs[0].pool())
         except (RuntimeError, NotImplementedError) as error:
             self.off = True
-            self.report(f"no CUDA graph: {_first_line(error)}")
+            self.report(f"no CUDA graph: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
             generator.graphsafe_set_state(state)  # a recording that failed leaves it waiting for the end
             torch.cuda.synchronize(self.facts.device)
             return self.call(*inputs)
@@ -288,10 +288,6 @@ def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
 
 def _bytes(values: Sequence[Any]) -> int:
     return sum(v.nbytes for v in values if isinstance(v, torch.Tensor))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextmanager

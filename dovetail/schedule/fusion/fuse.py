@@ -200,7 +200,7 @@ def _anchors(first: Nest, second: Nest) -> list[tuple[Access, Access]]:
         if load.buffer.name in touched and load.mask is None and load.symbols:
             pairs.append((touched[load.buffer.name], (p, load.buffer, linear(load.buffer, load.index))))
     needed = [pair for pair in pairs if pair[0][1].name in written]
-    chosen = needed or [pair for pair in pairs if _large(pair[0][1])]
+    chosen = needed or [pair for pair in pairs if dimvalues.typical(pair[0][1].numel) >= 1024]
     return sorted(chosen, key=lambda pair: -len(dims.symbols(pair[1][2])))[:4]
 
 
@@ -208,10 +208,6 @@ def _in_registers(nest: Nest) -> bool:
     """Is every row short enough for one program? What a scan gives cannot be computed again piece by piece."""
     lengths = [count(p.inner) for p in nest.placed]
     return all(isinstance(n, int) and n <= LONGEST_ROW for n in lengths)
-
-
-def _large(buffer: Buffer) -> bool:
-    return dimvalues.typical(buffer.numel) >= 1024
 
 
 def _combine_along(first: Nest, second: Nest, a: Access, b: Access, names: Names) -> Nest | None:

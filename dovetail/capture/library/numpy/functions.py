@@ -260,19 +260,23 @@ FOLDED_METHOD_TYPES |= {np.dtype, *map(type, DTYPES)}
 FOLDED |= {np.can_cast, np.result_type, np.issubdtype, np.promote_types, np.dtype, np.finfo, np.iinfo}
 
 
-def _unless_array(function: Any) -> Any:
+def _where(function: Any, fits: Callable[[Args, Kwargs], bool], other: Handler) -> None:
+    """Have the function do something else with arguments that fit."""
     plain = KNOWN[function]
 
     def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        """An array is given back as it is."""
-        if len(args) == 1 and isinstance(args[0], ArrayValue) and not kwargs and not args[0].scalar:
-            return args[0]
-        return plain(s, args, kwargs)
+        return (other if args and fits(args, kwargs) else plain)(s, args, kwargs)
 
-    return handler
+    KNOWN[function] = handler
 
 
-KNOWN[np.asarray] = KNOWN[np.asanyarray] = _unless_array(np.asarray)
+def _is_array(args: Args, kwargs: Kwargs) -> bool:
+    return len(args) == 1 and isinstance(args[0], ArrayValue) and not kwargs and not args[0].scalar
+
+
+KNOWN[np.asanyarray] = KNOWN[np.asarray]
+for _converts in (np.asarray, np.asanyarray):
+    _where(_converts, _is_array, lambda s, args, kwargs: args[0])
 
 
 def _stacked(obj: Any, dtype: Any = None) -> Any:
@@ -293,34 +297,15 @@ def _full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
 KNOWN[np.full] = _handler("numpy.full", _full)
 
 
-def _from_parts(function: Any) -> Any:
-    plain, stacked = KNOWN[function], _handler("numpy.array", _stacked)
-
-    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        parts = bool(args) and isinstance(args[0], SequenceValue) and has_array(args[0])
-        return (stacked if parts and not kwargs.keys() - {"dtype"} else plain)(s, args, kwargs)
-
-    return handler
+def _has_parts(args: Args, kwargs: Kwargs) -> bool:
+    return isinstance(args[0], SequenceValue) and has_array(args[0]) and not kwargs.keys() - {"dtype"}
 
 
 for _function in (np.array, np.asarray, np.asanyarray):
-    KNOWN[_function] = _from_parts(_function)
-
-
-def _scalar_type(cls: Any) -> None:
-    """`np.float32(x)`."""
-    if cls not in KNOWN:
-        return
-    plain, traced_call = KNOWN[cls], _handler(f"numpy.{cls.__name__}", getattr(tnp, cls.__name__))
-
-    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        return (traced_call if args and isinstance(args[0], ArrayValue) else plain)(s, args, kwargs)
-
-    KNOWN[cls] = handler
-
-
-for _dtype in DTYPES - {np.dtype(bool)}:
-    _scalar_type(_dtype.type)
+    _where(_function, _has_parts, _handler("numpy.array", _stacked))
+for _type in {d.type for d in DTYPES if d.type in KNOWN} - {np.bool_}:  # `np.float32(x)`
+    _of_array = _handler(f"numpy.{_type.__name__}", getattr(tnp, _type.__name__))
+    _where(_type, lambda args, kwargs: isinstance(args[0], ArrayValue), _of_array)
 
 
 # ---------------------------------------------------------------- methods

@@ -63,27 +63,10 @@ def _awaited(s: Session, find: Any, args: Args) -> Any:
     return find(s, args[0], _name(s, args[1])) if instruction else None
 
 
-@known(object.__setattr__)
-def _object_setattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    s.object_set_attr(args[0], _name(s, args[1]), args[2])
-    return NONE
-
-
-@known(delattr)
-def _delattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    s.del_attr(args[0], _name(s, args[1]))
-    return NONE
-
-
-@known(object.__delattr__)
-def _object_delattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    s.object_del_attr(args[0], _name(s, args[1]))
-    return NONE
-
-
-@known(object.__getattribute__)
-def _object_getattribute(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.object_get_attr(args[0], _name(s, args[1]))
+known(object.__setattr__)(lambda s, args, kwargs: s.object_set_attr(args[0], _name(s, args[1]), args[2]) or NONE)
+known(delattr)(lambda s, args, kwargs: s.del_attr(args[0], _name(s, args[1])) or NONE)
+known(object.__delattr__)(lambda s, args, kwargs: s.object_del_attr(args[0], _name(s, args[1])) or NONE)
+known(object.__getattribute__)(lambda s, args, kwargs: s.object_get_attr(args[0], _name(s, args[1])))
 
 
 @known(torch.nn.Module.__getattr__)

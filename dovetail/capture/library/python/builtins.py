@@ -52,9 +52,7 @@ from dovetail.ir.source import Computed
 FUNCTION = types.FunctionType
 
 
-@known(len)
-def _len(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.length(args[0], s.awaited() is OPERATOR)
+known(len)(lambda s, args, kwargs: s.length(args[0], s.awaited() is OPERATOR))
 
 
 @known(isinstance)
@@ -132,9 +130,7 @@ def _type(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return make_class(s, args, kwargs)
 
 
-@known(super)
-def _super(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return SuperValue(*super_parts(args[0], args[1]))
+known(super)(lambda s, args, kwargs: SuperValue(*super_parts(args[0], args[1])))
 
 
 @known(callable)
@@ -188,14 +184,8 @@ def unless(error: type, call: Callable[[], Value]) -> Value | None:
         return None
 
 
-@known(object.__init__, object.__init_subclass__, object.__dict__["__init_subclass__"])
-def _object_init(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return NONE
-
-
-@known(object.__eq__)
-def _object_eq(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return boolean(True) if s.same(*args) else Const(NotImplemented)
+known(object.__init__, object.__init_subclass__, object.__dict__["__init_subclass__"])(lambda s, args, kwargs: NONE)
+known(object.__eq__)(lambda s, args, kwargs: boolean(True) if s.same(*args) else Const(NotImplemented))
 
 
 @known(object.__ne__)
@@ -238,9 +228,7 @@ def _str(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.to_string(args[0], "") if args else Const("")
 
 
-@known(repr)
-def _repr(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.to_string(args[0], "", repr)
+known(repr)(lambda s, args, kwargs: s.to_string(args[0], "", repr))
 
 
 @known(ascii)
@@ -248,14 +236,8 @@ def _ascii(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Const(s.to_string(args[0], "", repr).native().encode("ascii", "backslashreplace").decode())
 
 
-@known(format)
-def _format(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.to_string(args[0], args[1].native() if len(args) > 1 else "", format)
-
-
-@known(list)
-def _list(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return _listed(s, args, ListValue)
+known(format)(lambda s, args, kwargs: s.to_string(args[0], args[1].native() if len(args) > 1 else "", format))
+known(list)(lambda s, args, kwargs: _listed(s, args, ListValue))
 
 
 @known(tuple)
@@ -271,9 +253,7 @@ def _listed(s: Session, args: Args, kind: type[ListValue | TupleValue]) -> Value
     return kind(s.unpack(args[0]) if args else [])
 
 
-@known(torch.Size)
-def _size(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return TupleValue(s.unpack(args[0]) if args else [], torch.Size)
+known(torch.Size)(lambda s, args, kwargs: TupleValue(s.unpack(args[0]) if args else [], torch.Size))
 
 
 def _make_set(cls: type) -> Any:

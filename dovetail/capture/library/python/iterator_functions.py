@@ -12,11 +12,12 @@ from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.interpreter.tail_calls import OPERATOR, of_next, protocol
 from dovetail.capture.library.python.builtins import is_callable, unless
 from dovetail.capture.numbers import dispatch
+from dovetail.capture.numbers.input_numbers import is_number
 from dovetail.capture.polyfills.protocols import advance_or
 from dovetail.capture.protocols.attributes import NATIVE_ATTRIBUTES
 from dovetail.capture.protocols.subscripts import NO_INTEGER, as_index, backwards
 from dovetail.capture.tables.known_callables import known
-from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Session, Value
+from dovetail.capture.values.base import NONE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.containers import TupleValue
 from dovetail.capture.values.derived_iterators import Enumerating, Filtering, Mapping, Zipping
@@ -71,14 +72,8 @@ def _zip(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return Zipping([s.iterate(a) for a in args], TupleValue, strict)
 
 
-@known(map)
-def _map(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return Mapping(args[0], [s.iterate(a) for a in args[1:]])
-
-
-@known(filter)
-def _filter(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return Filtering(args[0], s.iterate(args[1]))
+known(map)(lambda s, args, kwargs: Mapping(args[0], [s.iterate(a) for a in args[1:]]))
+known(filter)(lambda s, args, kwargs: Filtering(args[0], s.iterate(args[1])))
 
 
 @known(reversed)
@@ -89,39 +84,21 @@ def _reversed(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return backwards(s, args[0])
 
 
-@known(any)
-def _any(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    iterator = s.iterate(args[0])
-    while (value := s.step(iterator)) is not None:
-        if s.truth(value):
-            return Const(True)
-    return FALSE
-
-
-@known(all)
-def _all(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    iterator = s.iterate(args[0])
-    while (value := s.step(iterator)) is not None:
-        if not s.truth(value):
-            return FALSE
-    return Const(True)
+known(any)(lambda s, args, kwargs: boolean(any(s.truth(value) for value in each(s, args[0]))))
+known(all)(lambda s, args, kwargs: boolean(all(s.truth(value) for value in each(s, args[0]))))
 
 
 @known(sum)
 def _sum(s: Session, args: Args, kwargs: Kwargs) -> Value:
     total = args[1] if len(args) > 1 else kwargs.get("start", Const(0))
-    numbers: Args | None = [] if _plain_number(total) else None
+    numbers: Args | None = [] if is_number(total) else None
     for value in each(s, args[0]):
-        if numbers is not None and _plain_number(value):
+        if numbers is not None and is_number(value):
             numbers.append(value)
             continue
         total = dispatch.added(s, numbers, total) if numbers else total
         numbers, total = None, s.binary("add", total, value)
     return dispatch.added(s, numbers, total) if numbers else total
-
-
-def _plain_number(value: Value) -> bool:
-    return isinstance(value, Const) and value.cls in (int, float, bool)
 
 
 def _sent(s: Session, generator: GeneratorValue, found: Value | None) -> Value:
@@ -138,9 +115,7 @@ def _generator_send(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return _sent(s, generator, generator.send(s, args[1]))  # type: ignore[arg-type, attr-defined]
 
 
-@known(GENERATOR.__next__)
-def _generator_next(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return _sent(s, args[0], s.step(args[0]))  # type: ignore[arg-type]
+known(GENERATOR.__next__)(lambda s, args, kwargs: _sent(s, args[0], s.step(args[0])))  # type: ignore[arg-type]
 
 
 ITERATORS = (

@@ -90,24 +90,16 @@ def _set_item(s: Session, v: Any, key: Value, value: Value) -> None:
         v.put(s, key, value)
 
 
-def _make_dict(cls: type) -> Any:
+def _make_dict(cls: type, init: Method) -> None:
+    @known(cls)
     def make(s: Session, args: Args, kwargs: Kwargs) -> Value:
         made = DictValue(cls)
-        fill(s, made, *args, **kwargs)
+        init(s, made, *args, **kwargs)
         return made
-
-    return make
 
 
 for _cls in BOTH:
-    known(_cls)(_make_dict(_cls))
-
-
-@known(defaultdict)
-def _defaultdict(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    made = DictValue(defaultdict)
-    _defaultdict_init(s, made, *args, **kwargs)
-    return made
+    _make_dict(_cls, fill)
 
 
 def _find(s: Session, v: Any, key: Value) -> Value | None:
@@ -266,6 +258,9 @@ def _defaultdict_init(s: Session, v: Any, factory: Value = NONE, *args: Value, *
         s.throw(TypeError, "first argument must be callable or None")
     v.default_factory = None if isinstance(factory, Const) else factory
     fill(s, v, *args, **kwargs)
+
+
+_make_dict(defaultdict, _defaultdict_init)
 
 
 @known(dict.__dict__["fromkeys"], OrderedDict.__dict__["fromkeys"])

@@ -32,6 +32,4 @@ def _ahead(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
-@known(missing)
-def _missing(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return missing_attribute(s, args[0], args[1].native())
+known(missing)(lambda s, args, kwargs: missing_attribute(s, args[0], args[1].native()))

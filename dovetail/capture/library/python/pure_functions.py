@@ -22,7 +22,6 @@ import sys
 import textwrap
 import types
 import typing
-from typing import Any
 
 import torch
 
@@ -30,12 +29,7 @@ from dovetail.capture.process.unguarded_facts import QUESTIONS
 from dovetail.capture.tables.known_callables import BY_TYPE, FOLDED, FOLDED_METHOD_TYPES
 from dovetail.ir import asked
 
-
-def _functions(module: Any) -> list:
-    return [f for f in vars(module).values() if isinstance(f, (types.BuiltinFunctionType, type(math.sin)))]
-
-
-FOLDED.update(_functions(math))
+FOLDED.update([f for f in vars(math).values() if isinstance(f, (types.BuiltinFunctionType, type(math.sin)))])
 FOLDED.update(
     (
         chr, ord, hex, oct, bin, bytes, str.maketrans, bytes.fromhex, int.from_bytes, float.fromhex,

@@ -17,13 +17,6 @@ Method = Callable[..., Any]
 Choose = Callable[[Any, Any], list]
 
 
-def _entries(s: Session, values: Value) -> dict[Any, Value]:
-    """What an operand holds, `order` of which is what a real set is given in its place; an iterator is used up."""
-    if isinstance(values, SetValue):
-        return values.entries
-    return set_entries(s, values)
-
-
 def _algebra(choose: Choose, name: str, entries: SetEntries, theirs: dict[Any, Value], other: Value) -> SetEntries:
     """Both, combined. `name` is the method of real sets that gives the order of the result, or brings it about."""
     found = getattr(type(entries.order), name)(entries.order, _order(theirs))
@@ -66,7 +59,7 @@ def _set_method(choose: Choose, name: str) -> Method:
     def method(s: Session, v: Any, *others: Value) -> Value:
         entries = SetEntries(v.entries, type(v.entries.order)(v.entries.order))
         for other in others:
-            entries = _algebra(choose, name, entries, _entries(s, other), other)
+            entries = _algebra(choose, name, entries, set_entries(s, other), other)
         return _made(entries, v.cls)
 
     return method
@@ -88,7 +81,7 @@ def _update(choose: Choose, name: str) -> Method:
     def method(s: Session, v: Any, *others: Value) -> None:
         entries = v.entries
         for other in others:
-            entries = _algebra(choose, name, entries, _entries(s, other), other)
+            entries = _algebra(choose, name, entries, set_entries(s, other), other)
         v.entries = entries
         v.mark(s)
 
@@ -117,14 +110,14 @@ def _view_operator(choose: Choose, name: str, reflected: bool) -> Method:
     def operator(s: Session, v: Any, other: Value) -> Value:
         entries = SetEntries()
         if choose is _intersection:
-            held, theirs = _held(s, v), _entries(s, other)
+            held, theirs = _held(s, v), set_entries(s, other)
             walked = held if isinstance(other, (SetValue, ViewValue)) and len(held) < len(theirs) else _ordered(theirs)
             for key in _intersection(walked, theirs if walked is held else held):
                 entries[key] = theirs[key]
             return _made(entries)
         first, second = (other, v) if reflected else (v, other)
         entries.take_in(_held(s, first))
-        return _made(_algebra(choose, name, entries, _entries(s, second), second))
+        return _made(_algebra(choose, name, entries, set_entries(s, second), second))
 
     return operator
 
@@ -163,8 +156,8 @@ def _relation(test: Callable[[Any, Any], bool], operator: bool) -> Method:
         if operator and not issubclass(other.cls, _compared(v)):
             return NOT_IMPLEMENTED
         if test not in STOPPING or isinstance(other, (SetValue, DictValue)):
-            return boolean(test(set(_entries(s, v)), set(_entries(s, other))))
-        held, wanted = _entries(s, v), test is set.issuperset
+            return boolean(test(set(set_entries(s, v)), set(set_entries(s, other))))
+        held, wanted = set_entries(s, v), test is set.issuperset
         return boolean(all((s.hashable(item) in held) is wanted for item in each(s, other)))
 
     return related
@@ -187,7 +180,8 @@ ALGEBRA = {
 }
 RELATIONS = {
     "__le__": set.issubset, "issubset": set.issubset, "__ge__": set.issuperset, "issuperset": set.issuperset,
-    "isdisjoint": set.isdisjoint, "__eq__": set.__eq__, "__lt__": set.__lt__, "__gt__": set.__gt__,
+    "isdisjoint": set.isdisjoint, "__lt__": set.__lt__, "__gt__": set.__gt__, "__eq__": set.__eq__,
+    "__ne__": set.__ne__,
 }  # fmt: skip
 
 VIEWS = tuple(type(getattr({}, kind)()) for kind in ("keys", "values", "items"))
@@ -223,7 +217,7 @@ methods((set, frozenset), "__iter__")(lambda s, v: SetIterator(v, v.ordered(s)))
 methods(set, "add")(lambda s, v, value: v.add(s, value))
 methods(set, "copy")(_set_method(_union, "union"))
 methods(frozenset, "copy")(lambda s, v: v if v.cls is frozenset else _made(v.entries, frozenset))
-for _name in ("__eq__", "__le__", "__ge__", "__lt__", "__gt__", "isdisjoint"):
+for _name in ("__eq__", "__ne__", "__le__", "__ge__", "__lt__", "__gt__", "isdisjoint"):
     methods(SET_VIEWS, _name)(_relation(RELATIONS[_name], _name[0] == "_"))
 
 
@@ -261,13 +255,6 @@ def _set_clear(s: Session, v: Any) -> None:
 
 
 # ---------------------------------------------------------------- what the operators above do not have
-
-
-@methods(SETS, "__ne__")
-def _differs(s: Session, v: Any, other: Value) -> Value:
-    if not issubclass(other.cls, _compared(v)):
-        return NOT_IMPLEMENTED
-    return boolean(set(_entries(s, v)) != set(_entries(s, other)))
 
 
 methods(VIEWS, "__len__")(lambda s, v: s.length(_traced(s, v)))

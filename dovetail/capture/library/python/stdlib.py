@@ -22,7 +22,7 @@ from dovetail.capture.outside.distinct_objects import rely_on_number
 from dovetail.capture.outside.wrap import Called
 from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.state.thread_state import VariableSet
-from dovetail.capture.tables.known_callables import FOLDED, KNOWN, known
+from dovetail.capture.tables.known_callables import FOLDED, KNOWN, Handler, known
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, UNARY
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Session, Value, boolean
@@ -34,28 +34,13 @@ from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.guard import GuardKind
 
 
-def _register_operators() -> None:
-    for name, binary in BINARY.items():
-        KNOWN[binary] = functools.partial(_binary, name)
-    for sign, (compare, _, _) in COMPARE.items():
-        KNOWN[compare] = functools.partial(_compare, sign)
-    for name, (unary, _, _) in UNARY.items():
-        KNOWN[unary] = functools.partial(_unary, name)
+def _operation(method: str, name: str) -> Handler:
+    return lambda s, args, kwargs: getattr(s, method)(name, *args)
 
 
-def _binary(name: str, s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.binary(name, *args)
-
-
-def _compare(sign: str, s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.compare(sign, *args)
-
-
-def _unary(name: str, s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return s.unary(name, *args)
-
-
-_register_operators()
+KNOWN.update((function, _operation("binary", name)) for name, function in BINARY.items())
+KNOWN.update((row[0], _operation("compare", sign)) for sign, row in COMPARE.items())
+KNOWN.update((row[0], _operation("unary", name)) for name, row in UNARY.items())
 KNOWN[operator.inv] = KNOWN[operator.invert]
 KNOWN[operator.not_] = lambda s, args, kwargs: boolean(not s.truth(args[0]))
 KNOWN[operator.truth] = lambda s, args, kwargs: boolean(s.truth(args[0]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.capture.calling.calls import fold
 from dovetail.capture.numbers.input_numbers import varies
-from dovetail.capture.protocols.formatting import joined
+from dovetail.capture.protocols.formatting import joined, separated
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.base import NOT_IMPLEMENTED, Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.containers import DictValue, TupleValue
@@ -27,10 +27,7 @@ def _join(s: Session, args: Args, kwargs: Kwargs) -> Value:
         s.throw(TypeError, "sequence item {}: expected str instance, {} found".format(*wrong))
     if not any(isinstance(p, DeferredText) or varies(p) for p in parts):
         return fold(s, str.join, [args[0], TupleValue(parts)], {})
-    out: Args = []
-    for part in parts:
-        out += [args[0], part] if out else [part]
-    return joined(s, out)
+    return joined(s, separated(parts, args[0]))
 
 
 known(bytes.join)(lambda s, args, kwargs: fold(s, bytes.join, [args[0], TupleValue(s.unpack(args[1]))], {}))

@@ -242,16 +242,16 @@ def _enter_unmanaged(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return _enter_autocast(s, [_autocast(s, args, kwargs)], {})
 
 
-@known(torch.amp.autocast_mode._exit_autocast)
-def _exit_unmanaged(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    exit_autocast(s, args[0])
-    return NONE
+def _leaving_autocast(result: Value) -> Handler:
+    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
+        exit_autocast(s, args[0])
+        return result
+
+    return handler
 
 
-@known(torch.amp.autocast_mode.autocast.__exit__)
-def _exit_autocast(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    exit_autocast(s, args[0])
-    return FALSE
+known(torch.amp.autocast_mode._exit_autocast)(_leaving_autocast(NONE))
+known(torch.amp.autocast_mode.autocast.__exit__)(_leaving_autocast(FALSE))
 
 
 _RECORD = torch.autograd.profiler.record_function
@@ -296,9 +296,7 @@ def _group_tensors(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return made
 
 
-@known(torch.Size.numel)
-def _size_numel(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    return product(s, args[0].all(s), Const(1))  # type: ignore[attr-defined]
+known(torch.Size.numel)(lambda s, args, kwargs: product(s, args[0].all(s), Const(1)))  # type: ignore[attr-defined]
 
 
 @known(torch.broadcast_shapes)
