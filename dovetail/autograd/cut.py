@@ -117,18 +117,15 @@ def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node])
         return None
     if node.op == "placeholder" and node not in written:
         return 1.0
-    made = MADE if _follows_from_one(node) and not _in_memory(node, backward_nodes) else 1.0
+    # is one operand large and every other small beside the result? Then that one could be kept in its place
+    follows = sum(_bytes(n) * 8 > _bytes(node) for n in node.all_input_nodes) == 1
+    made = MADE if follows and not _in_memory(node, backward_nodes) else 1.0
     return max(_bytes(node), 1) * made * (1 - depth / 1024)
 
 
 def _bytes(node: Node) -> int:
     val = node.meta.get("val")
     return hint(val.numel()) * val.itemsize if isinstance(val, torch.Tensor) else 0
-
-
-def _follows_from_one(node: Node) -> bool:
-    """Is one operand large and every other small beside the result? Then that one could be kept in its place."""
-    return sum(_bytes(n) * 8 > _bytes(node) for n in node.all_input_nodes) == 1
 
 
 def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
@@ -160,9 +157,6 @@ def _is_view(node: Node) -> bool:
     if node.op != "call_function":
         return False
     if node.target is operator.getitem:
-        return _is_view(node.args[0]) and _several_views(node.args[0])  # type: ignore[arg-type]
+        several: Any = node.args[0]
+        return _is_view(several) and isinstance(several.meta.get("val"), (tuple, list))
     return facts(node.target).view
-
-
-def _several_views(node: Any) -> bool:
-    return isinstance(node.meta.get("val"), (tuple, list))

@@ -72,7 +72,10 @@ def convert(graph: torch.fx.Graph, signature: ExportSignature, state: ExportStat
     module.train(bool(signature.training))
     args, kwargs = pytree.tree_unflatten(list(_examples(signature, state)), signature.takes)
     values = dict(zip(names, [*args, *kwargs.values()], strict=True))
-    said = [{n: _like(v, specs) for n, v in values.items()} for specs in (_shapes(signature), _hints(signature))]
+    related = {name for condition in signature.conditions for name in condition.names}
+    every = {size.name for size in signature.sizes}  # where the exporter finds out by itself how sizes are related
+    told = (_by_dimension(signature, names) for names in (related, every))
+    said = [{n: _like(v, specs) for n, v in values.items()} for specs in told]
     try:
         made = torchexport.exported(module, args, kwargs, *said)
     except Exception as error:
@@ -124,18 +127,8 @@ def _example_sizes(signature: ExportSignature) -> dict[str, int]:
     return sizes
 
 
-def _shapes(signature: ExportSignature) -> Iterator[Any]:
-    """What `torch.export` is told about the sizes of each leaf."""
-    related = {name for condition in signature.conditions for name in condition.names}
-    yield from _by_dimension(signature, related)
-
-
-def _hints(signature: ExportSignature) -> Iterator[Any]:
-    """The same where the exporter finds out by itself how sizes are related."""
-    yield from _by_dimension(signature, {size.name for size in signature.sizes})
-
-
 def _by_dimension(signature: ExportSignature, related: set[str]) -> Iterator[Any]:
+    """What `torch.export` is told about the sizes of each leaf."""
     dims: dict[str, Any] = {}
     for size in signature.sizes:
         low = max(size.low or 0, LEAST)

@@ -66,25 +66,17 @@ class Guard:
     user_line: str = ""
 
 
-class _Absent:
-    """The type of `ABSENT`: no such entry."""
+class Sentinel:
+    """A value that is never a user's."""
 
-    __slots__ = ()
+    __slots__ = ("text",)
 
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT = _Absent()
-
-
-class _Miss:
-    """The one value that a compiled entry returns when a guard fails; never a user's value."""
-
-    __slots__ = ()
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __repr__(self) -> str:
-        return "MISS"
+        return self.text
 
 
-MISS = _Miss()
+ABSENT = Sentinel("ABSENT")  # no such entry
+MISS = Sentinel("MISS")  # the one value that a compiled entry returns when a guard fails

@@ -37,7 +37,7 @@ def in_stages(aten: AtenGraph) -> Staged | None:
     finders = [n for n in aten.graph.nodes if finds_out(n)]
     if not finders:
         return None
-    found = [_node(s).sizes for n in finders for s in _raw(n.meta["val"])]
+    found = [_node(s).sizes for n in finders for s in sizes_in(n.meta["val"])]
     if not found:
         raise Unsupported(
             "data-dependent-size", f"{finders[0].target} finds out a size that PyTorch's code took to be a constant"
@@ -123,7 +123,7 @@ class StageSplitter:
         if ordered and not finder:
             self.effects = self.level[node]
         if finder:
-            for size in _raw(node.meta["val"]):
+            for size in sizes_in(node.meta["val"]):
                 for symbol in dims.symbols(_node(size).dim) & self.sizes.unbacked.keys():
                     self.symbol_level.setdefault(symbol, self.level[node])
 
@@ -293,11 +293,6 @@ def _placeholder(graph: torch.fx.Graph, node: Node) -> Node:
 
 def _node(size: Any) -> Any:
     return size.node if isinstance(size, torch.SymInt) else size
-
-
-def _raw(value: Any) -> list:
-    """The symbolic sizes in what an operator gives."""
-    return list(sizes_in(value))
 
 
 def _places(text: str, value: Any) -> list[tuple[str, Any]]:

@@ -98,16 +98,14 @@ class Rebuilder:
         """Text for what the source led to when the call began, before anything was changed."""
         found = self._entry.get(source)
         if found is None:
-            text = source.expr() if not isinstance(source, Computed) else self._computed(source)
+            computed = source.template.format(*map(self.entry, source.operands)) if type(source) is Computed else None
+            text = source.expr() if computed is None else computed
             found = text
             if not text.isidentifier():
                 found = f"_n{len(self.prelude)}"
                 self.prelude.append(f"{found} = {text}")
             self._entry[source] = found
         return found
-
-    def _computed(self, source: Computed) -> str:
-        return source.template.format(*map(self.entry, source.operands))
 
     def known(self, obj: Any) -> str:
         """Text for an object that the entry keeps."""
@@ -161,14 +159,8 @@ class Rebuilder:
         yes, condition, no = (self.expr(part) for part in (value.yes, value.condition, value.no))
         return self.start(value, f"{yes} if {condition} else {no}")
 
-    def number(self, value: GraphNumber) -> str:
-        return self._remember(value, self.output(value.node))
-
     def claim(self, value: Claim) -> str:
         return self.local(f"{self.expr(value.left)} {value.sign} {self.expr(value.right)}")
-
-    def tensor_number(self, value: TensorNumber) -> str:
-        return self._remember(value, self.local(f"{self.expr(value.tensor)}.item()"))
 
     def of_tuple(self, value: TupleValue) -> str:
         if id(value) in self._building:
@@ -426,12 +418,6 @@ class Rebuilder:
         values = ", ".join("None" if p is None else self.expr(self.s.wrap(p, None)) for p in parts)
         return self.local(f"{self.known(type(obj))}({values})")
 
-    def namespace(self, value: NamespaceValue) -> str:
-        return self.local(f"{self.expr(value.base)}.__dict__")
-
-    def view(self, value: ViewValue) -> str:
-        return self.start(value, f"{self.expr(value.base)}.{value.kind}()")
-
 
 def _untouched(value: Any) -> bool:
     """Is it a tuple from outside that nothing has read?"""
@@ -458,11 +444,11 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     ChosenTensor: Rebuilder.chosen,
     ChosenNumber: lambda rebuilder, value: rebuilder.expr(value.chosen),
     TensorValue: Rebuilder.tensor,
-    GraphNumber: Rebuilder.number,
+    GraphNumber: lambda rebuilder, value: rebuilder._remember(value, rebuilder.output(value.node)),
     HookHandle: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.output(value.node)}.handle"),
     Answer: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.known(bool)}({rebuilder.expr(value.tensor)})"),
     Claim: Rebuilder.claim,
-    TensorNumber: Rebuilder.tensor_number,
+    TensorNumber: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.expr(value.tensor)}.item()"),
     TupleValue: Rebuilder.of_tuple,
     ListValue: Rebuilder.of_list,
     DictValue: Rebuilder.of_dict,
@@ -476,8 +462,8 @@ BUILDERS: dict[type, Callable[[Rebuilder, Any], str]] = {
     KnownValue: lambda rebuilder, value: rebuilder.known(value.real),
     GeneratorValue: Rebuilder.generator,
     IteratorValue: Rebuilder.iterator,
-    ViewValue: Rebuilder.view,
-    NamespaceValue: Rebuilder.namespace,
+    ViewValue: lambda rebuilder, value: rebuilder.start(value, f"{rebuilder.expr(value.base)}.{value.kind}()"),
+    NamespaceValue: lambda rebuilder, value: rebuilder.local(f"{rebuilder.expr(value.base)}.__dict__"),
     Snapshot: Rebuilder.snapshot,
     DeferredText: Rebuilder.late_text,
 }

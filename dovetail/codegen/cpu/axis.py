@@ -153,12 +153,9 @@ def _best_inner(loop: Loop, lanes: int) -> Symbol | None:
         return None
     argument = any(isinstance(s, Reduce) and s.kind.startswith("arg") for s in loop.body)
     candidates = [dims.as_symbol(r) for r in (loop.inner[-1:] if argument else loop.inner[::-1]) if extent(r) != 0]
-    legal = [c for c in candidates if _stores_move(loop, c)]
+    places = [s.index[0] for s in loop.body if isinstance(s, Store)]  # which must move with it
+    legal = [c for c in candidates if all(dims.coefficient(place, c) != 0 for place in places)]
     return min(legal, key=lambda c: _loop_cost(loop, c, lanes, True), default=None)
-
-
-def _stores_move(loop: Loop, axis: Symbol) -> bool:
-    return all(dims.coefficient(s.index[0], axis) != 0 for s in loop.body if isinstance(s, Store))
 
 
 def vectorizable(loop: Loop) -> bool:

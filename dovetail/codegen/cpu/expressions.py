@@ -68,9 +68,6 @@ class Expressions:
     def _index(self, node: Index) -> Val:
         return self.indices.each(node.dim)
 
-    def _local(self, node: Local) -> Val:
-        return self.values[node.name]
-
     def _op(self, node: Op) -> Val:
         args = tuple(self.value(a) for a in node.args)
         operand = node.args[-1 if node.name == "where" else 0].dtype
@@ -242,6 +239,6 @@ def float_bits(node: Const) -> int:
 
 
 _EMIT: dict[type, Callable[[Expressions, Any], Val]] = {
-    Const: Expressions._const, Param: Expressions._param, Index: Expressions._index, Local: Expressions._local,
-    Op: Expressions._op, Load: Expressions._load,
+    Const: Expressions._const, Param: Expressions._param, Index: Expressions._index,
+    Local: lambda self, node: self.values[node.name], Op: Expressions._op, Load: Expressions._load,
 }

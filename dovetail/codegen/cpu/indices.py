@@ -49,7 +49,7 @@ class Indices:
 
     def first(self, dim: Dim) -> Val:
         """The value in the first lane."""
-        return self._sum(dim, self._first_atom)
+        return self._sum(dim, lambda atom: self._atom(atom, self.first))
 
     def each(self, dim: Dim) -> Val:
         """The value in every lane; uniform when it is the same in all."""
@@ -90,9 +90,6 @@ class Indices:
         for term in terms[1:]:
             total = self.w.binary("add", total, term)
         return total
-
-    def _first_atom(self, atom: Atom) -> Val:
-        return self._atom(atom, self.first)
 
     def _lane_atom(self, atom: Atom) -> Val:
         if atom is self.vector:

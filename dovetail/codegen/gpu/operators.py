@@ -13,6 +13,24 @@ import torch
 
 from dovetail.codegen.gpu import types
 
+_JOINED = "\n@triton.jit\ndef {}(a, b):\n    return a {} b\n"
+_EXTREME = """
+@triton.jit
+def {0}(a, b):
+    if tl.constexpr(a.dtype.is_floating() and a.dtype.primitive_bitwidth < 64):
+        return tl.{1}(a, b, propagate_nan=tl.PropagateNan.ALL)
+    elif tl.constexpr(a.dtype.is_floating()):
+        return tl.where(a != a, a, tl.where(b != b, b, tl.{1}(a, b)))
+    else:
+        return tl.where(a {2} b, a, b)
+"""
+_PLACE = """
+@triton.jit
+def {0}(a, i, b, j):
+    same = (a == b) | ((a != a) & (b != b))
+    first = tl.where(same, i < j, (a {1} b) | (a != a))
+    return tl.where(first, a, b), tl.where(first, i, j)
+"""
 #: Functions that a kernel may call, put into its text where it does.
 HELPERS: dict[str, str] = {
     "_floordiv": """
@@ -73,36 +91,8 @@ def _erf(x):
     far = 1.0 - tl.exp2(tl.fma(q, -size, -size))
     return tl.where(size >= 1.002959966659546, libdevice.copysign(far, x), tl.fma(p, x, x))
 """,
-    "_sum": """
-@triton.jit
-def _sum(a, b):
-    return a + b
-""",
-    "_prod": """
-@triton.jit
-def _prod(a, b):
-    return a * b
-""",
-    "_min": """
-@triton.jit
-def _min(a, b):
-    if tl.constexpr(a.dtype.is_floating() and a.dtype.primitive_bitwidth < 64):
-        return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    elif tl.constexpr(a.dtype.is_floating()):
-        return tl.where(a != a, a, tl.where(b != b, b, tl.minimum(a, b)))
-    else:
-        return tl.where(a < b, a, b)
-""",
-    "_max": """
-@triton.jit
-def _max(a, b):
-    if tl.constexpr(a.dtype.is_floating() and a.dtype.primitive_bitwidth < 64):
-        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    elif tl.constexpr(a.dtype.is_floating()):
-        return tl.where(a != a, a, tl.where(b != b, b, tl.maximum(a, b)))
-    else:
-        return tl.where(a > b, a, b)
-""",
+    **{name: _JOINED.format(name, sign) for name, sign in (("_sum", "+"), ("_prod", "*"))},
+    **{name: _EXTREME.format(name, *of) for name, of in (("_min", ("minimum", "<")), ("_max", ("maximum", ">")))},
     "_logsum": """
 @triton.jit
 def _logsum(a, b):
@@ -125,30 +115,8 @@ def _exponentials(most, total, value):
     less = tl.where(value == most, 1.0, less)
     return tl.where(value > most, total * less + 1.0, total + less)
 """,
-    "_any": """
-@triton.jit
-def _any(a, b):
-    return a | b
-""",
-    "_all": """
-@triton.jit
-def _all(a, b):
-    return a & b
-""",
-    "_argmin": """
-@triton.jit
-def _argmin(a, i, b, j):
-    same = (a == b) | ((a != a) & (b != b))
-    first = tl.where(same, i < j, (a < b) | (a != a))
-    return tl.where(first, a, b), tl.where(first, i, j)
-""",
-    "_argmax": """
-@triton.jit
-def _argmax(a, i, b, j):
-    same = (a == b) | ((a != a) & (b != b))
-    first = tl.where(same, i < j, (a > b) | (a != a))
-    return tl.where(first, a, b), tl.where(first, i, j)
-""",
+    **{name: _JOINED.format(name, sign) for name, sign in (("_any", "|"), ("_all", "&"))},
+    **{name: _PLACE.format(name, sign) for name, sign in (("_argmin", "<"), ("_argmax", ">"))},
 }
 
 _INFIX = {

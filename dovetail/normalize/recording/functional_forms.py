@@ -79,7 +79,7 @@ def functional(operator: Any) -> Functional:
     outs = tuple(a.name for a in schema.arguments if a.is_out)
     if outs:
         found = _same_arguments(packets, (name,), operator, outs)
-        if found is not None and _returns(found) == len(outs):
+        if found is not None and len(found._schema.returns) == len(outs):
             return Functional(found, outs, outs)
     else:
         candidates = (name.removesuffix("_"), f"{name.removesuffix('_')}_functional", name)
@@ -135,10 +135,6 @@ def _no_form(operator: Any) -> Unsupported:
     )  # fmt: skip
 
 
-def _returns(operator: Any) -> int:
-    return len(operator._schema.returns)
-
-
 def _same_arguments(packets: Any, names: tuple[str, ...], operator: Any, without: tuple[str, ...]) -> Any:
     """The overload of `names` that takes the same arguments and writes to none of them."""
     wanted = _signature(operator, without)
@@ -162,7 +158,7 @@ def _signature(operator: Any, without: tuple[str, ...]) -> list[tuple[str, str]]
 def _writes(known: Any, found: Any) -> tuple[str | None, ...]:
     """A functional form returns the mutating one's own results, then each written argument."""
     own = [None for owner in known.returned if owner is None]
-    count = _returns(found)
+    count = len(found._schema.returns)
     written = list(known.written)
     if count == len(own) + len(written):
         return (*own, *written)

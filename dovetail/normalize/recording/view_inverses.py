@@ -33,6 +33,16 @@ def scatter(emit: Callable[..., Any], view: TakenView, parent: Any, new: Any) ->
     return inverse(emit, view, parent, new)
 
 
+def _by(operator: Any) -> Inverse:
+    """An operator on the new value that undoes the view with the view's own arguments."""
+    return lambda emit, view, parent, new: emit(operator, new, *view.args)
+
+
+def _into(operator: Any) -> Inverse:
+    """An operator that puts the new value into the parent, at the place that the view's arguments say."""
+    return lambda emit, view, parent, new: emit(operator, parent, new, *view.args)
+
+
 def _by_shape(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.reshape.default, new, list(parent.meta["val"].shape))
 
@@ -42,25 +52,9 @@ def _permute(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.permute.default, new, [order.index(d) for d in range(len(order))])
 
 
-def _transpose(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    return emit(aten.transpose.int, new, *view.args)
-
-
-def _t(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    return emit(aten.t.default, new)
-
-
 def _unsqueeze(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     rank = new.meta["val"].dim()
     return emit(aten.squeeze.dim, new, view.args[0] % rank)
-
-
-def _slice(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    return emit(aten.slice_scatter.default, parent, new, *view.args)
-
-
-def _select(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    return emit(aten.select_scatter.default, parent, new, *view.args)
 
 
 def _diagonal(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
@@ -68,19 +62,10 @@ def _diagonal(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.diagonal_scatter.default, parent, new, **named)
 
 
-def _as_strided(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    return emit(aten.as_strided_scatter.default, parent, new, *view.args)
-
-
 def _split(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    size, dim = view.args[0], (*view.args, view.kwargs.get("dim", 0))[1]
-    begin = view.index * size
-    return emit(aten.slice_scatter.default, parent, new, dim, begin, begin + new.meta["val"].shape[dim])
-
-
-def _split_sizes(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
+    """Into pieces of one size, or of several."""
     sizes, dim = view.args[0], (*view.args, view.kwargs.get("dim", 0))[1]
-    begin = sum(sizes[: view.index])
+    begin = sum(sizes[: view.index]) if isinstance(sizes, (list, tuple)) else view.index * sizes
     return emit(aten.slice_scatter.default, parent, new, dim, begin, begin + new.meta["val"].shape[dim])
 
 
@@ -89,40 +74,25 @@ def _unbind(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
     return emit(aten.select_scatter.default, parent, new, dim, view.index)
 
 
-def _dtype(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    return emit(aten.view.dtype, new, parent.meta["val"].dtype)
-
-
-def _identity(emit: Any, view: TakenView, parent: Any, new: Any) -> Any:
-    return new
-
-
 INVERSES: dict[Any, Inverse] = {
-    aten.view.default: _by_shape,
-    aten._reshape_alias.default: _by_shape,
-    aten._unsafe_view.default: _by_shape,
-    aten.reshape.default: _by_shape,
-    aten.squeeze.default: _by_shape,
-    aten.squeeze.dim: _by_shape,
-    aten.squeeze.dims: _by_shape,
+    **dict.fromkeys((aten.view.default, aten._reshape_alias.default, aten._unsafe_view.default), _by_shape),
+    **dict.fromkeys((aten.reshape.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), _by_shape),
     aten.unsqueeze.default: _unsqueeze,
     aten.permute.default: _permute,
-    aten.transpose.int: _transpose,
-    aten.t.default: _t,
-    aten.slice.Tensor: _slice,
-    aten.select.int: _select,
+    aten.transpose.int: _by(aten.transpose.int),
+    aten.t.default: _by(aten.t.default),
+    aten.slice.Tensor: _into(aten.slice_scatter.default),
+    aten.select.int: _into(aten.select_scatter.default),
     aten.diagonal.default: _diagonal,
-    aten.as_strided.default: _as_strided,
-    aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split_sizes,
+    aten.as_strided.default: _into(aten.as_strided_scatter.default),
+    **dict.fromkeys((aten.split.Tensor, aten.split_with_sizes.default), _split),
     aten.unbind.int: _unbind,
-    aten.view.dtype: _dtype,
-    aten.detach.default: _identity,
-    aten.alias.default: _identity,
-    aten.view_as_real.default: lambda emit, view, parent, new: emit(aten.view_as_complex.default, new),
-    aten.view_as_complex.default: lambda emit, view, parent, new: emit(aten.view_as_real.default, new),
-    aten._conj.default: lambda emit, view, parent, new: emit(aten.conj_physical.default, new),
-    aten._neg_view.default: lambda emit, view, parent, new: emit(aten.neg.default, new),
+    aten.view.dtype: lambda emit, view, parent, new: emit(aten.view.dtype, new, parent.meta["val"].dtype),
+    **dict.fromkeys((aten.detach.default, aten.alias.default), lambda emit, view, parent, new: new),
+    aten.view_as_real.default: _by(aten.view_as_complex.default),
+    aten.view_as_complex.default: _by(aten.view_as_real.default),
+    aten._conj.default: _by(aten.conj_physical.default),
+    aten._neg_view.default: _by(aten.neg.default),
 }
 
 

@@ -32,6 +32,7 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.ir.records import dataclass
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.schedule.fusion.cost import CHEAP, big_loads, cost, weight
 from dovetail.schedule.fusion.inline import under_mask
 from dovetail.schedule.fusion.nest import Nest, Placed, count, extents
@@ -79,7 +80,7 @@ def _levels(nest: Nest) -> list[_Level]:
                     known = (node.buffer.name, index) in level.values
                     depth = max(depth, at if known and index == node.index and level.inner == p.inner else at + 1)
         level = levels.setdefault((depth, p.inner), _Level(p.inner, depth))
-        statement = _forward(p.statement, level)
+        statement = _forward(p.statement, level.values)
         level.body.append(statement)
         if isinstance(statement, Reduce):
             ready[statement.name] = depth + 1
@@ -90,16 +91,16 @@ def _levels(nest: Nest) -> list[_Level]:
     return sorted(levels.values(), key=lambda level: level.depth)
 
 
-def _forward(statement: Statement, level: _Level) -> Statement:
+def _forward(statement: Statement, values: dict[tuple[str, tuple[Dim, ...]], Expr]) -> Statement:
     """Use values stored earlier in the same iteration instead of loading them."""
 
     def leaf(node: Expr) -> Expr | None:
         if not isinstance(node, Load):
             return None
-        value = level.values.get((node.buffer.name, node.index))
+        value = values.get((node.buffer.name, node.index))
         return value if value is None or node.mask is None else under_mask(value, node.mask)
 
-    return _with_leaf(statement, leaf) if level.values else statement
+    return _with_leaf(statement, leaf) if values else statement
 
 
 def _with_leaf(statement: Statement, leaf: object) -> Statement:
@@ -109,26 +110,16 @@ def _with_leaf(statement: Statement, leaf: object) -> Statement:
         return rewrite(expr, {}, memo, leaf)  # type: ignore[arg-type]
 
     if isinstance(statement, Store):
-        index = tuple(dims.substitute(i, {}, moved) for i in statement.index)
-        return replace(statement, index=index, value=moved(statement.value))
-    if isinstance(statement, Reduce):
-        return replace(statement, value=moved(statement.value))
-    return replace(statement, condition=moved(statement.condition))
+        statement = replace(statement, index=tuple(dims.substitute(i, {}, moved) for i in statement.index))
+    return map_exprs(statement, moved)
 
 
 def _recompute_cheap(nest: Nest, private: set[str]) -> Nest:
     """Replace loads of private values that cost less to compute again than a row costs."""
     values: dict[tuple[str, tuple[Dim, ...]], Expr] = {}
     placed: list[Placed] = []
-
-    def leaf(node: Expr) -> Expr | None:
-        if not isinstance(node, Load):
-            return None
-        value = values.get((node.buffer.name, node.index))
-        return value if value is None or node.mask is None else under_mask(value, node.mask)
-
     for p in nest.placed:
-        statement = _with_leaf(p.statement, leaf) if values else p.statement
+        statement = _forward(p.statement, values)
         placed.append(Placed(p.inner, statement))
         if isinstance(statement, Store) and statement.buffer.name in private and not statement.scan:
             scalar = not p.inner or not any(s in statement.value.symbols for s in p.symbols)
@@ -161,12 +152,7 @@ def _loop_nodes(loop: Loop) -> list[Expr]:
 
 def _row(name: str, dtype: object, inner: tuple[Dim, ...], like: Buffer) -> Buffer:
     sizes = extents(inner)
-    strides: list[Dim] = []
-    step: Dim = 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step = step * size
-    return Buffer(name, dtype, like.device, sizes, tuple(reversed(strides)), 0, "local")  # type: ignore[arg-type]
+    return Buffer(name, dtype, like.device, sizes, contiguous_strides(sizes), 0, "local")  # type: ignore[arg-type]
 
 
 def _fits(inner: tuple[Dim, ...], itemsize: int) -> bool:
