@@ -70,7 +70,7 @@ class Region:
         return value
 
     def _placeholder(self, name: str, fake: Any) -> torch.fx.Node:
-        with self.nodes.inserting_after(self.last):  # or first
+        with self.nodes.inserting_after(self.last or self.nodes._root):
             self.last = self.nodes.placeholder(name)
         self.last.target = self.last.name  # a parameter's name, and unlike the one asked for it is unique
         self.last.meta["fake"] = fake

@@ -150,6 +150,6 @@ def placeholder_of(s: Session, source: Source) -> torch.fx.Node:
     name = f"arg_{name}" if name[0].isdigit() or keyword.iskeyword(name) or name == "self" else name
     name = name if name not in s.taken.names else f"{name}_{len(s.taken.names)}"
     s.taken.names.add(name)
-    with s.root.inserting_after(s.taken.last):  # or first
+    with s.root.inserting_after(s.taken.last or s.root._root):
         s.taken.last = s.root.placeholder(name)
     return s.taken.last
