@@ -46,10 +46,9 @@ class Arg(Enum):
 COMPARISONS = ("<", "<=", "==", "!=", ">", ">=")
 
 BINARY_OPERATORS = (
-    "add", "and", "floordiv", "lshift", "matmul", "mul", "mod", "or", "pow", "rshift", "sub", "truediv", "xor",
-    "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod", "ior", "ipow", "irshift", "isub", "itruediv",
-    "ixor", "subscr",
-)  # fmt: skip
+    "add and floordiv lshift matmul mul mod or pow rshift sub truediv xor iadd iand ifloordiv ilshift imatmul imul "
+    "imod ior ipow irshift isub itruediv ixor subscr"
+).split()
 
 COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 

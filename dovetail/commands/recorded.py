@@ -131,19 +131,11 @@ def _stage(process: Process, event: Event) -> None:
     process.compilation(event).stages.append(stage)
 
 
-def _text(process: Process, event: Event) -> None:
-    process.texts[event["digest"]] = event["text"]
-
-
-def _artifact(process: Process, event: Event) -> None:
-    process.compilation(event).artifacts.append((event["kind"], event["digest"]))
-
-
 _TAKERS: dict[str, Callable[[Any, Event], None]] = {
     "compile": _compile,
     "break": _break,
-    "text": _text,
-    "artifact": _artifact,
+    "text": lambda process, event: process.texts.update({event["digest"]: event["text"]}),
+    "artifact": lambda process, event: process.compilation(event).artifacts.append((event["kind"], event["digest"])),
     "stage": _stage,
     "warning": lambda process, event: process.warnings.append(event),
     "done": lambda process, event: setattr(process.compilation(event), "outcome", event["outcome"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def _lines(found: Findings, width: int) -> Iterator[str]:
 
 
 def _head(found: Findings, width: int) -> Iterator[str]:
-    called = _called(found.eager.first)
+    called = Counter(call["name"] for call in found.eager.first.calls)
     if not called:
         yield ELSEWHERE
         return
@@ -82,13 +83,6 @@ def _head(found: Findings, width: int) -> Iterator[str]:
         yield textwrap.shorten(text, width, placeholder=" ...")
     if found.eager.first.by_pytorch:
         yield PYTORCH
-
-
-def _called(one: Noted) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for call in one.calls:
-        found[call["name"]] = found.get(call["name"], 0) + 1
-    return found
 
 
 # ---------------------------------------------------------------- the table

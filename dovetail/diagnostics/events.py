@@ -16,10 +16,8 @@ from dovetail.ir import profiled
 from dovetail.ir.records import dataclass
 
 #: The kinds of texts that stages make.
-STAGES = (
-    "graph", "graph_code", "graph_sizes", "trace_source", "trace_bytecode", "bytecode", "guards", "dynamic",
-    "aot_graphs", "aot_joint_graphs", "lowered", "schedule", "fusion", "output_code", "kernel_code", "call_code",
-)  # fmt: skip
+STAGES = """graph graph_code graph_sizes trace_source trace_bytecode bytecode guards dynamic aot_graphs aot_joint_graphs
+    lowered schedule fusion output_code kernel_code call_code""".split()
 
 
 class Sink(Protocol):

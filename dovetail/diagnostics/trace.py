@@ -40,9 +40,9 @@ from dovetail.ir.callers import users_line
 
 VARIABLE = "DOVETAIL_TRACE"
 VERSION = 2
-KINDS = frozenset({
-    "graph_code", "aot_graphs", "kernels", "output_code", "kernel_code", "call_code", "guards", "dynamic", "perf_hints",
-})  # fmt: skip
+KINDS = frozenset(
+    "graph_code aot_graphs kernels output_code kernel_code call_code guards dynamic perf_hints".split()
+)
 MOST_DECORATORS = 20  # lines above a function's name
 _STARTED = time.time()
 

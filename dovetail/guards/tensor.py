@@ -104,18 +104,7 @@ def _keys(v: str, facts: TensorFacts, constant: Constant) -> list[str]:
     return texts
 
 
-_UNUSUAL = (
-    "Conjugate",
-    "Negative",
-    "ZeroTensor",
-    "Python",
-    "Functorch",
-    "FuncTorch",
-    "Sparse",
-    "Batched",
-    "Functionalize",
-    "Meta",
-)
+_UNUSUAL = "Conjugate Negative ZeroTensor Python Functorch FuncTorch Sparse Batched Functionalize Meta".split()
 
 
 def _ordinary(facts: TensorFacts) -> bool:

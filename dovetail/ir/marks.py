@@ -158,12 +158,9 @@ NAMED: MappingProxyType[str, Mark] = MappingProxyType({
     f"{_STRICT}.__enter__": Mark.STRICT_ENTER,
     f"{_STRICT}.__exit__": Mark.STRICT_EXIT,
     **dict.fromkeys(
-        (
-            "compile", "reset", "disable", "run", "skip", "disallow_in_graph", "substitute_in_graph", "set_stance",
-            "set_stance.__init__", "set_stance.__enter__", "set_stance.__exit__", "nested_compile_region",
-            "list_backends", "mark_dynamic", "maybe_mark_dynamic", "mark_static", "mark_unbacked",
-            "mark_static_address", "set_default_backend",
-        ),
+        """compile reset disable run skip disallow_in_graph substitute_in_graph set_stance set_stance.__init__
+        set_stance.__enter__ set_stance.__exit__ nested_compile_region list_backends mark_dynamic maybe_mark_dynamic
+        mark_static mark_unbacked mark_static_address set_default_backend""".split(),
         Mark.OUTSIDE,
     ),
 })  # fmt: skip

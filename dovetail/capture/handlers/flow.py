@@ -28,45 +28,21 @@ def jump(f: Frame, i: Instruction) -> None:
     f.ip = i.target
 
 
-@op("POP_JUMP_IF_TRUE")
-def pop_jump_if_true(f: Frame, i: Instruction) -> None:
-    if decided(f, f.stack_.pop()):
+@op("POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE")
+def pop_jump_if(f: Frame, i: Instruction) -> None:
+    if decided(f, f.stack_.pop()) == i.name.endswith("TRUE"):
         f.ip = i.target
 
 
-@op("POP_JUMP_IF_FALSE")
-def pop_jump_if_false(f: Frame, i: Instruction) -> None:
-    if not decided(f, f.stack_.pop()):
-        f.ip = i.target
-
-
-@op("POP_JUMP_IF_NONE")
+@op("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE")
 def pop_jump_if_none(f: Frame, i: Instruction) -> None:
-    if _is_none(f.stack_.pop()):
+    if is_singleton(f.stack_.pop(), None) != ("NOT" in i.name):
         f.ip = i.target
 
 
-@op("POP_JUMP_IF_NOT_NONE")
-def pop_jump_if_not_none(f: Frame, i: Instruction) -> None:
-    if not _is_none(f.stack_.pop()):
-        f.ip = i.target
-
-
-def _is_none(value: Any) -> bool:
-    return is_singleton(value, None)
-
-
-@op("JUMP_IF_TRUE_OR_POP")
-def jump_if_true_or_pop(f: Frame, i: Instruction) -> None:
-    if f.s.truth(f.stack_[-1]):
-        f.ip = i.target
-    else:
-        f.stack_.pop()
-
-
-@op("JUMP_IF_FALSE_OR_POP")
-def jump_if_false_or_pop(f: Frame, i: Instruction) -> None:
-    if not f.s.truth(f.stack_[-1]):
+@op("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+def jump_or_pop(f: Frame, i: Instruction) -> None:
+    if f.s.truth(f.stack_[-1]) == ("TRUE" in i.name):
         f.ip = i.target
     else:
         f.stack_.pop()
@@ -150,7 +126,7 @@ def _sent(s: Session, receiver: Any, value: Any) -> tuple[Any, Any]:
     if isinstance(receiver, IteratorValue):
         return receiver.step(s), NONE
     try:
-        if _is_none(value):
+        if is_singleton(value, None):
             return s.step_or_raise(receiver), NONE
         return s.call_method(receiver, "send", value), NONE
     except Raised as raised:

@@ -25,13 +25,12 @@ NAMESPACES = (
 )  # fmt: skip
 
 # Functions of those namespaces that are no tensor operations, or that are better inlined.
-EXCEPT = frozenset((
-    "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
-    "boolean_dispatch", "broadcast_shapes", "is_scripting", "assert_int_or_pair", "is_tracing", "cast",
-    "_overload", "_add_docstr", "multi_head_attention_forward", "_verify_batch_size", "_verify_spatial_size",
-    "scale_factor", "is_masked_tensor", "as_masked_tensor", "masked_tensor",
-    "TYPE_CHECKING", "overload", "Optional", "Union", "Callable", "_set_torch_function_mode", "_infer_size",
-))  # fmt: skip
+EXCEPT = frozenset(
+    """handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic boolean_dispatch
+    broadcast_shapes is_scripting assert_int_or_pair is_tracing cast _overload _add_docstr multi_head_attention_forward
+    _verify_batch_size _verify_spatial_size scale_factor is_masked_tensor as_masked_tensor masked_tensor TYPE_CHECKING
+    overload Optional Union Callable _set_torch_function_mode _infer_size""".split()
+)
 
 PYTHON_TYPES = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType)
 

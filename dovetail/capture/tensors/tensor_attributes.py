@@ -120,11 +120,8 @@ ATTRIBUTES: dict[str, Callable[[Any, TensorValue], Value]] = {
     "__class__": lambda s, v: s.wrap(v.cls, None),
     **{
         n: _metadata(n)
-        for n in (
-            "dtype", "device", "layout", "ndim", "requires_grad", "is_cuda", "is_cpu", "is_mps", "is_meta",
-            "is_sparse", "is_quantized", "is_nested", "itemsize", "is_xpu", "is_mkldnn", "is_xla",
-            "is_sparse_csr", "names", "output_nr",
-        )
+        for n in """dtype device layout ndim requires_grad is_cuda is_cpu is_mps is_meta is_sparse is_quantized
+        is_nested itemsize is_xpu is_mkldnn is_xla is_sparse_csr names output_nr""".split()
     },
 }  # fmt: skip
 

@@ -313,10 +313,8 @@ def _copied(row: Any) -> Any:
     return lowering
 
 
-for _name in (
-    "alias", "detach", "lift_fresh", "permute", "transpose", "t", "unsqueeze", "squeeze", "expand", "view", "slice",
-    "narrow", "select", "unbind", "split", "split_with_sizes", "diagonal", "unfold",
-):
+for _name in """alias detach lift_fresh permute transpose t unsqueeze squeeze expand view slice narrow select unbind
+    split split_with_sizes diagonal unfold""".split():
     ROWS(f"aten::{_name}_copy")(_copied(ROWS[f"aten::{_name}"].lowering))
 ROWS("aten::_reshape_copy")(_copied(view))
 ROWS("aten::as_strided_copy", counts_from_storage=True)(_copied(as_strided))

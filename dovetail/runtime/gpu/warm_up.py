@@ -19,12 +19,12 @@ from dovetail.ir.liveness import reads, references
 from dovetail.ir.loops import Buffer, BufferRef, LibraryCall, Param, Program
 
 #: What may run on zeros, and takes long to start.
-_REHEARSED = frozenset((
-    "mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward", "cudnn_convolution_relu",
-    "cudnn_convolution_add_relu", "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward",
-    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_efficient_attention_backward",
-    "_scaled_dot_product_cudnn_attention", "_scaled_dot_product_cudnn_attention_backward",
-))  # fmt: skip
+_REHEARSED = frozenset(
+    """mm addmm bmm baddbmm convolution convolution_backward cudnn_convolution_relu cudnn_convolution_add_relu
+    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward
+    _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
+    _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward""".split()
+)
 #: A call takes at most this part of the device's free memory.
 _MODEST = 1 / 8
 

@@ -144,22 +144,6 @@ def _filled(dtype: torch.dtype | None, value: Any) -> Any:
     return torch.empty(1, dtype=dtype, device=HOST), value
 
 
-def _full(size: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:
-    return _filled(dtype, value)
-
-
-def _full_like(x: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:
-    return _filled(dtype or x.dtype, value)
-
-
-def _new_full(x: Any, size: Any, value: Any, *, dtype: Any = None, **_: Any) -> Any:
-    return _filled(dtype or x.dtype, value)
-
-
-def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    return _filled(x.dtype, value)
-
-
 def _fill(_: Any, *given: Any) -> None:
     aten.fill_.Scalar(*given)
 
@@ -168,7 +152,10 @@ LAYER_NORM, BATCH_NORM, GROUP_NORM = Trial(_layer_norm), Trial(_batch_norm), Tri
 GATED, EACH, BACKWARD = Trial(_gated), Trial(_each), Trial(_backward)
 CONVOLVED, MIXED = Trial(_convolved), Trial(_mixed)
 PUT = Trial(_put, lambda _, *given: aten.index_put_.default(*given))
-FULL, FULL_LIKE, NEW_FULL, MASKED_FILL = (Trial(s, _fill) for s in (_full, _full_like, _new_full, _masked_fill))
+FULL = Trial(lambda size, value, *, dtype=None, **_: _filled(dtype, value), _fill)
+FULL_LIKE = Trial(lambda x, value, *, dtype=None, **_: _filled(dtype or x.dtype, value), _fill)
+NEW_FULL = Trial(lambda x, size, value, *, dtype=None, **_: _filled(dtype or x.dtype, value), _fill)
+MASKED_FILL = Trial(lambda x, mask, value: _filled(x.dtype, value), _fill)
 #: Without elements to sum, a factor of 0 decides whether what is added to is read.
 PRODUCT = Trial(_product, lambda operator, beta, *given: operator(*given, beta=beta))
 #: Kernels refuse some empty tensors: meta kernels refuse others, and so do our own rules.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -47,7 +46,8 @@ def symbolically(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             raise
         first = error
     try:
-        return _in_python(function, args, kwargs)
+        with enable_python_dispatcher():
+            return function(*args, **kwargs)
     except (NumberNeeded, RuntimeError) as error:
         if not wants_plain(error):
             raise
@@ -75,17 +75,8 @@ def _own(function: Callable[..., Any], args: Any) -> tuple[Callable[..., Any] | 
     if isinstance(receiver, torch.Tensor):
         return METHODS.get(function.__name__), (receiver, *args)
     if function in KINDS:
-        return partial(_recurrent, function), args
+        return lambda *given, **named: recurrent(function, given, named), args
     return RESIZING.get(function) or FUNCTIONS.get(function), args
-
-
-def _recurrent(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return recurrent(function, args, kwargs)
-
-
-def _in_python(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    with enable_python_dispatcher():
-        return function(*args, **kwargs)
 
 
 def called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
