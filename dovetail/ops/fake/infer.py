@@ -72,7 +72,7 @@ def infer(
     try:
         meta_args = mapped(args, to_meta)
         meta_kwargs = {k: mapped(v, to_meta) for k, v in kwargs.items()}
-        if meta_kwargs.get("device") is not None or any(a.name == "device" for a in func._schema.arguments):
+        if meta_kwargs.get("device") is not None or _takes_device(func):
             meta_kwargs["device"] = _META
         with without_dynamo(), _unheard(schema):
             result = (meta_kernels.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
@@ -210,6 +210,10 @@ def _unheard(schema: Any) -> Any:
     """Eager warns where it resizes `out=`; what is resized here is refused."""
     writes = schema.is_mutable and any(a.is_out for a in schema.arguments)
     return warnings.catch_warnings(action="ignore") if writes else nullcontext()
+
+
+def _takes_device(func: Any) -> bool:
+    return any(a.name == "device" for a in func._schema.arguments)
 
 
 def _refuse_resized(schema: Any, given: dict[str, Any], written: dict[str, Any]) -> None:
