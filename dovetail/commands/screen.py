@@ -37,13 +37,8 @@ def show(console: Console, found: Findings) -> int:
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)
     ended = bool(found.eager.failure) or not found.runs and found.eager.code != 0
-    return int(ended or any(found.wrong[name] for name in _judged(found)))
-
-
-def _judged(found: Findings) -> Iterator[str]:
-    """The ways that decide: none if it is random numbers alone that differ."""
-    if found.wrong.get(RANDOM, "?"):
-        yield from (way.name for way in LADDER if way.name in found.wrong)
+    alone = not found.wrong.get(RANDOM, "?")  # is it random numbers alone that differ?
+    return int(ended or not alone and any(found.wrong.get(way.name) for way in LADDER))
 
 
 def _lines(found: Findings, width: int) -> Iterator[str]:
@@ -119,13 +114,10 @@ def _times(run: Run, plain: Sequence[float] | None) -> Iterator[str]:
     first, later, between = seconds(run.first)
     yield _short(first) if first else "-"
     for number, time in ((1, later), (2, between)):
-        ratio = f" {_times_as_long(time / plain[number])}" if plain is not None and plain[number] and time else ""
-        yield f"{_short(time)}{ratio}" if time else "-"
+        ratio = time / plain[number] if plain is not None and plain[number] else 0.0
+        times = f" {ratio:.{2 if ratio < 10 else 0}f}x" if ratio else ""
+        yield f"{_short(time)}{times}" if time else "-"
     yield f"{run.first.memory:.0f} MiB" if run.first.memory else "-"
-
-
-def _times_as_long(ratio: float) -> str:
-    return f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
 
 
 def _short(time: float) -> str:

@@ -16,7 +16,6 @@ import torch.fx
 
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import by_stage, stage_lines
-from dovetail.errors import Location
 from dovetail.ir.captured import Break
 from dovetail.ir.literals import in_words
 from dovetail.ir.records import dataclass
@@ -169,10 +168,6 @@ def computes(graph: torch.fx.GraphModule) -> bool:
     return any(n.op.startswith("call") for n in graph.graph.nodes)
 
 
-def summaries(stack: Sequence[Location]) -> tuple[traceback.FrameSummary, ...]:
-    return tuple(traceback.FrameSummary(p.filename, p.line, p.function) for p in stack)
-
-
 def guard_lines(guard: Any) -> list[str]:
     name = "process-wide state" if guard.source is None else guard.source.name()
     return [
@@ -193,7 +188,10 @@ def breaks_of(records: Iterable[CompileRecord]) -> Iterator[Break]:
 def explain_records(records: Sequence[CompileRecord]) -> ExplainOutput:
     """What the compilations of one run amount to."""
     captured = [r.captured for r in records if r.captured is not None]
-    reasons = [BreakReason(str(found), summaries(found.stack), found.remedy) for found in breaks_of(records)]
+    reasons = [
+        BreakReason(str(b), tuple(traceback.FrameSummary(p.filename, p.line, p.function) for p in b.stack), b.remedy)
+        for b in breaks_of(records)
+    ]
     guards = tuple(g for one in captured for g in one.guards)
     graphs = tuple(one.graph for one in captured if computes(one.graph))
     return ExplainOutput(graphs, tuple(reasons), guards, tuple(records), tuple(r.sizes for r in records if r.sizes))

@@ -223,16 +223,13 @@ def _agree(found: Mapping[Place, Wanted], given: Arguments) -> None:
         place, size = given.place(leaf, dim), given.size(leaf, dim)
         value, rest = divmod(size - wanted.offset, wanted.scale)
         if rest:
-            raise _error(f"{place} is {size} in this call, which is not {_formula(wanted)}")
+            formula = f"{wanted.scale} * {wanted.name} + {wanted.offset}"
+            raise _error(f"{place} is {size} in this call, which is not {formula}")
         before, where, first = known.setdefault(wanted.name, (value, place, wanted))
         if before != value:
             raise _error(f"{where} and {place} are both {wanted.name!r}, but {before} and {value} in this call")
         if (first.low, first.high) != (wanted.low, wanted.high):
             raise _error(f"{where} and {place} are both {wanted.name!r}, with other bounds")
-
-
-def _formula(wanted: Wanted) -> str:
-    return f"{wanted.scale} * {wanted.name} + {wanted.offset}"
 
 
 def _shown(said: Any) -> str:

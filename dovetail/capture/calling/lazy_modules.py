@@ -44,7 +44,8 @@ def initialize(s: Session, value: Any, args: Args, kwargs: Kwargs) -> None:
         given, named = [_native(s, a) for a in args], {k: _native(s, v) for k, v in kwargs.items()}
         with _disable_current_modes(), _undone(module):
             module._infer_parameters(module, tuple(given), named)
-            _check_real(module)
+            if any(isinstance(item, Shown) for item in pytree.tree_leaves(dict(real_dict(module)))):
+                raise NotNative(module)  # what the hook was shown in a tensor's place has stayed
     except Exception:  # eager mode will raise it again, or see more than metadata
         _refuse(s, value)
     raise ModulesInitialized
@@ -89,16 +90,13 @@ def _refuse(s: Session, value: Value) -> None:
 
 def _native(s: Session, value: Value) -> Any:
     if isinstance(value, TensorValue):
-        return Shown.of(s, value.fake) if value.origin is None or _is_written(value.fake) else value.origin
+        written = value.fake.is_inference() or value.fake._version > 0
+        return Shown.of(s, value.fake) if value.origin is None or written else value.origin
     if isinstance(value, SequenceValue) and value.cls in (list, tuple):
         return value.cls(_native(s, item) for item in value.all(s))
     if isinstance(value, DictValue) and value.cls is dict:
         return {k.native(): _native(s, v) for k, v in value.pairs(s)}
     return value.native()
-
-
-def _is_written(fake: torch.Tensor) -> bool:
-    return fake.is_inference() or fake._version > 0
 
 
 @contextmanager
@@ -128,9 +126,3 @@ def _undone(module: Any) -> Iterator[None]:
 
 def _tensors(module: Any) -> list[torch.Tensor]:
     return [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None and is_lazy(t)]
-
-
-def _check_real(module: Any) -> None:
-    """Nothing that the hook was shown in a tensor's place has stayed."""
-    if any(isinstance(item, Shown) for item in pytree.tree_leaves(dict(real_dict(module)))):
-        raise NotNative(module)

@@ -151,11 +151,6 @@ class Frame:
         """Does the instruction that makes a call push its result?"""
         return not ROWS[self.code.instructions[self.at].name].drops
 
-    def receive(self, value: Value) -> None:
-        """Go on with the result of the call."""
-        if self.takes_result():
-            self.stack_.append(value)
-
     def push(self, value: Any) -> None:
         """Put the value on top of the stack."""
         self.stack_.append(value)
@@ -236,7 +231,8 @@ def run_frames(s: Session, suspended: list[Frame]) -> tuple[Any, Value]:
             if len(frames) == base + 1:
                 return outcome, value
             frames.pop()
-            frames[-1].receive(value)
+            if frames[-1].takes_result():
+                frames[-1].stack_.append(value)
             del value
     except Unsupported as error:
         if not error.break_candidates:

@@ -136,13 +136,10 @@ known(super)(lambda s, args, kwargs: SuperValue(*super_parts(args[0], args[1])))
 @known(callable)
 def is_callable(s: Session, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
-    if isinstance(value, (FunctionValue, MethodValue, ClassValue)):
-        return Const(True)
-    return boolean(callable(value.real) if isinstance(value, KnownValue) else has_call(s, value))
-
-
-def has_call(s: Session, value: Value) -> bool:
-    return s.static(value.cls, "__call__") is not MISSING
+    if isinstance(value, KnownValue):
+        return boolean(callable(value.real))
+    made = isinstance(value, (FunctionValue, MethodValue))
+    return boolean(made or s.static(value.cls, "__call__") is not MISSING)
 
 
 @known(id)

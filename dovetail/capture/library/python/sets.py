@@ -20,15 +20,12 @@ Choose = Callable[[Any, Any], list]
 def _algebra(choose: Choose, name: str, entries: SetEntries, theirs: dict[Any, Value], other: Value) -> SetEntries:
     """Both, combined. `name` is the method of real sets that gives the order of the result, or brings it about."""
     found = getattr(type(entries.order), name)(entries.order, _order(theirs))
-    first = theirs if _taken_from_other(choose, entries, theirs, other) else entries
+    # of two equal items Python takes the one in the smaller set, or in what is no set
+    taken = choose is _intersection and (not isinstance(other, SetValue) or len(theirs) <= len(entries))
+    first = theirs if taken else entries
     chosen = choose(dict.fromkeys(entries), dict.fromkeys(theirs))
     made = {k: first[k] if k in first else theirs[k] for k in chosen}
     return SetEntries(made, entries.order if found is None else found)
-
-
-def _taken_from_other(choose: Choose, entries: Any, theirs: Any, other: Value) -> bool:
-    """Of two equal items Python takes the one in the smaller set, or in what is no set."""
-    return choose is _intersection and (not isinstance(other, SetValue) or len(theirs) <= len(entries))
 
 
 def _order(entries: dict[Any, Value]) -> Any:
