@@ -63,6 +63,11 @@ def own_line(stack: Sequence[Event]) -> Event:
     return next((p for p in reversed(stack) if not _LIBRARIES.match(p["file"])), stack[-1])
 
 
+def model_line(stack: Sequence[Event]) -> Event:
+    """The innermost line that neither PyTorch nor Python has: that of the model, if a library has that."""
+    return next((p for p in reversed(stack) if not _BELOW_MODELS.match(p["file"])), stack[-1])
+
+
 #: What comes before a file's name within a library; Python's own files keep `python3.11/`.
 INSTALLED = re.compile(r".*[\\/](?:(?:site|dist)-packages[\\/]|lib[\\/](?=python3\.\d+[\\/]))")
 _LIBRARIES = re.compile(rf"<frozen |{INSTALLED.pattern}")
@@ -168,7 +173,7 @@ def kernels(compilations: Iterable[RecordedCompilation]) -> tuple[list[KernelUse
                 use = _use(found, step, told, code)
                 for k in step["lines"]:
                     stack = told["stacks"][k]
-                    place = next((p for p in reversed(stack) if not _BELOW_MODELS.match(p["file"])), stack[-1])
+                    place = model_line(stack)
                     use.places |= {where(p): p["source"].strip() for p in (place, own_line(stack), stack[-1])}
                     key = place["file"], place["line"]
                     line = lines.setdefault(key, Line(where(place), place["source"].strip()))
