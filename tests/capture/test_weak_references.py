@@ -123,3 +123,41 @@ def test_a_reference_that_leaves_is_alive_as_long_as_its_object():
     assert alive() is node and dead() is None
     del node
     assert alive() is None
+
+
+class Referred:
+    k = 2.0
+
+    def __init__(self) -> None:
+        self.w = torch.ones(2)
+
+    def scaled(self, a):
+        return a * self.k + self.w
+
+
+REFERRED = Referred()
+PROXY = weakref.proxy(REFERRED)
+
+
+def stores_through(a):
+    PROXY.k = 3.0
+    return a * REFERRED.k, REFERRED.scaled(a)
+
+
+THROUGH_PROXIES = {
+    "a method": lambda a: PROXY.scaled(a) + 1,
+    "an attribute": lambda a: a * PROXY.k + PROXY.w,
+    "its class": lambda a: a * (2 if isinstance(PROXY, Referred) else 3),
+    "its own class": lambda a: a * (2 if type(PROXY) is Referred else 3),
+    "a name that is asked for": lambda a: a * getattr(PROXY, "k", 9) * hasattr(PROXY, "w"),
+    "a store": stores_through,
+}
+
+
+@pytest.mark.parametrize("name", THROUGH_PROXIES)
+def test_what_a_proxy_stands_for(name: str) -> None:
+    """Python looks nothing up in the proxy's own class."""
+    function = THROUGH_PROXIES[name]
+    compiled = dovetail.compile(function, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), function(x))

@@ -73,6 +73,37 @@ def test_the_trainer(logs: bool) -> None:
     torch.testing.assert_close(found, expected)
 
 
+class ByHand(lightning.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(8, 2)
+        self.automatic_optimization = False
+
+    def training_step(self, batch, index):
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1]))
+        optimizer.step()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.filterwarnings("ignore::Warning")
+def test_steps_that_optimize_by_hand() -> None:
+    def trained(compiled: Any) -> dict[str, torch.Tensor]:
+        torch.manual_seed(0)
+        model = ByHand()
+        trainer().fit(compiled(model), loader())
+        return model.state_dict()
+
+    expected = trained(lambda model: model)
+    with dovetail.install():
+        found = trained(torch.compile)
+    compilations(breaks=1)  # Lightning's optimizer refers to its strategy weakly, by a proxy
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.filterwarnings("ignore::Warning")
 def test_fabric() -> None:
     def trained(compiled: Any) -> dict[str, torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 
 from dovetail.capture.outside import growing_state
 from dovetail.capture.process.trusted_code import HEAP_TYPE
-from dovetail.capture.protocols.attributes import FUNCTION, MODULE_TABLES, is_data_descriptor, no_attribute
+from dovetail.capture.protocols.attributes import FUNCTION, MODULE_TABLES, is_data_descriptor, no_attribute, not_a_proxy
 from dovetail.capture.protocols.class_lookup import class_set_attr
 from dovetail.capture.protocols.module_attributes import pymodule_set_attr
 from dovetail.capture.values.base import MISSING, Const, Session, Value
@@ -23,6 +23,7 @@ from dovetail.ir.source import Member
 
 def set_attr(s: Session, value: Value, name: str, new: Value) -> None:
     """`setattr(value, name, new)`, `__setattr__` overrides included."""
+    not_a_proxy(s, value)
     if isinstance(value, PyModuleValue):
         pymodule_set_attr(s, value, name, new)
         return
@@ -91,6 +92,7 @@ def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> N
 
 def del_attr(s: Session, value: Value, name: str) -> None:
     """`del value.name`."""
+    not_a_proxy(s, value)
     override = s.static(value.cls, "__delattr__")
     if type(override) is FUNCTION or borrowed(override, "__delattr__"):
         s.call(s.wrap(override, None), value, Const(name))

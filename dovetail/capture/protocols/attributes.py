@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import functools
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -44,6 +45,7 @@ MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 def generic_get_attr(s: Session, value: Value, name: str) -> Value:
     """`value.name`: `__getattribute__` of the class, and its `__getattr__` where that finds nothing."""
     cls = value.cls
+    not_a_proxy(s, value)
     if s.frames and s.frames[-1].awaits is OPERATOR:
         s.frames[-1].awaits = None
         return _computed(s, value, name)
@@ -58,6 +60,12 @@ def generic_get_attr(s: Session, value: Value, name: str) -> Value:
         if s.static(cls, "__getattr__") is MISSING:
             raise
         return missing_attribute(s, value, name)
+
+
+def not_a_proxy(s: Session, value: Value) -> None:
+    """A proxy is what it refers to in native code alone, whatever its own class says."""
+    if issubclass(value.cls, weakref.ProxyTypes):
+        s.unsupported("weak-reference", f"{value.describe()} stands for something that it refers to weakly")
 
 
 def missing_attribute(s: Session, value: Value, name: str) -> Value:

@@ -20,6 +20,7 @@ from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.outside.definitions import computes_class
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.process.trusted_code import trusted
+from dovetail.capture.protocols.attributes import not_a_proxy
 from dovetail.capture.tables.known_callables import known
 from dovetail.capture.values.base import (
     FALSE,
@@ -112,6 +113,7 @@ def _is_subclass(s: Session, cls: Any, other: Any) -> bool:
 
 def _claimed(s: Session, value: Value) -> list[type]:
     """The class that an object says it has, where that is computed."""
+    not_a_proxy(s, value)
     if type(s.static(value.cls, "__getattribute__")) is not FUNCTION and not computes_class(s, value):
         return []
     found = s.try_attr(value, "__class__")
