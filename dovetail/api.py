@@ -102,7 +102,7 @@ def compile(
     A compiled module is an instance of the model's class and shares its state. Nothing is compiled before the
     first call. Raises InvalidArgument for arguments that make no sense, with the valid ones listed.
     """
-    request = _request(
+    request = request_of(
         fullgraph, dynamic, backend, mode, options, False, name, recompile_limit, isolate_recompiles, shapes_spec
     )
     if model is None:
@@ -110,11 +110,12 @@ def compile(
     return model if disable else _compile(model, request)
 
 
-def _request(
+def request_of(
     fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
     options: Mapping[str, Any] | None = None, disable: bool = False, name: str | None = None,
     recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None,
 ) -> Request:  # fmt: skip
+    """What `compile` makes of its arguments, checked."""
     _flag("isolate_recompiles", isolate_recompiles)
     if shapes_spec is not None and dynamic is not None:
         raise InvalidArgument("give either dynamic or shapes_spec, not both")
@@ -135,14 +136,14 @@ def _request(
     )
 
 
-def _compiled_inside(model: Any, disable: bool) -> Any:
+def compiled_inside(model: Any, disable: bool) -> Any:
     """What compiled code traces in the place of `compile`."""
     if model is None:
-        return lambda fn: _compiled_inside(fn, disable)
+        return lambda fn: compiled_inside(fn, disable)
     return model if disable else functools.wraps(model)(lambda *args, **kwargs: model(*args, **kwargs))
 
 
-marks.put(compile, marks.Mark.COMPILE, (_request, _compiled_inside))
+marks.put(compile, marks.Mark.COMPILE, (request_of, compiled_inside))
 
 
 def _compile(model: Any, request: Request) -> Any:

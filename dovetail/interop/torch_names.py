@@ -26,7 +26,7 @@ from dovetail.ir.noted import note
 #: What stands under the names before anything is installed.
 COMPILE: Callable[..., Any] = vars(torch)["compile"]
 COMPILER: Mapping[str, Any] = MappingProxyType(dict(vars(torch.compiler)))
-_TAKES = inspect.signature(api.compile).parameters.keys()
+_TAKES = inspect.signature(api.request_of).parameters.keys()
 _THEIRS = inspect.signature(COMPILE).parameters
 
 
@@ -54,10 +54,10 @@ def _arguments(
 
 def _checked(**given: Any) -> None:
     """Raise what `compile` with these arguments raises."""
-    api.compile(**_arguments(**given))
+    api.request_of(**_arguments(**given))
 
 
-marks.put(compile, Mark.COMPILE, (_checked, marks.of_function(api.compile).detail[1]))  # type: ignore[union-attr]
+marks.put(compile, Mark.COMPILE, (_checked, api.compiled_inside))
 
 
 def _reset() -> None:

@@ -121,6 +121,23 @@ for _ in range(2):
     assert re.search(r"as written +yes +2 ", done.stdout)
 
 
+def test_a_program_that_installs_dovetail(tmp_path: Path) -> None:
+    program = """
+@torch.compile(mode="max-autotune")
+def before(x):
+    return x.sin() + 1
+with dovetail.install():
+    @torch.compile(options={"max_autotune": True})
+    def inside(x):
+        return torch.compile(lambda y: y * 2)(x) - 1
+    inside(torch.ones(3))
+before(torch.ones(3))
+"""
+    done = examine(tmp_path, program)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 calls: inside, before." in done.stdout and "Right in every run" in done.stdout
+
+
 def test_modules_that_a_program_calls_are_compiled_where_nothing_else_is(tmp_path: Path) -> None:
     program = """
 class Net(torch.nn.Module):
