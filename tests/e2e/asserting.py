@@ -97,11 +97,44 @@ def at_last(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def told(x: torch.Tensor) -> torch.Tensor:
+    assert x.sum() > 0, f"{x.sum():.1f}"
+    return x + 1
+
+
+class NotPositive(ValueError):
+    pass
+
+
+def shown(x: torch.Tensor, name: str = "x") -> torch.Tensor:
+    y = x * 2
+    if (x < 0).any():
+        raise NotPositive(f"{name} of {list(x.shape)} has", x.min().item())
+    x.add_(1)
+    return y
+
+
+def counted(x: torch.Tensor) -> torch.Tensor:
+    tokens, features = (x > 0).sum(), x.numel()
+    if tokens != features - 1:
+        raise ValueError("tokens: {}, features: {}".format(tokens, features)) from None
+    return x + tokens
+
+
+def in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    for k, part in enumerate(x.split(1)):
+        try:
+            assert part > 0, f"part {k}"
+        except AssertionError as error:
+            raise RuntimeError("no part") from error
+    return x.sqrt()
+
+
 PROGRAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     f.__name__: f
     for f in (
         first, every, neither, both, inner, twice, size, written, raising, every_element, told_to, in_a_block, caught,
-        at_last,
+        at_last, told, shown, counted, in_a_loop,
     )
 }
 
@@ -123,7 +156,8 @@ def written_after(x: torch.Tensor) -> torch.Tensor:
     return leaf.grad + x
 
 
-def told(x: torch.Tensor) -> torch.Tensor:
+def told_later(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
     assert x.sum() > 0, f"{x.sum():.1f}"
     return x + 1
 
@@ -135,5 +169,5 @@ def undecided(x: torch.Tensor) -> torch.Tensor:
 
 #: These end the graph.
 BREAKING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    f.__name__: f for f in (written_inside, written_after, told, undecided)
+    f.__name__: f for f in (written_inside, written_after, told_later, undecided)
 }

@@ -5,9 +5,12 @@
     torch._check_tensor_all(x >= 0)                    ->    dovetail::check(all, [], "Expected ...", "RuntimeError")
 
 A graph whose check fails is followed by the program in plain Python, which raises the error where it stands; where that
-cannot be, the check's own error says the same. So the text must be a constant. What may catch the error, or does
-something as it passes, must run: inside of blocks, nothing that shows may come before the check, and if the program
-cannot be run again for what comes after it, capture starts again and leaves such checks to Python (`Blocks`).
+cannot be, the check's own error says the same, if class and text are constants. Of other errors, and of those inside of
+blocks, where what may catch the error or does something as it passes must run, nothing that shows may come before the
+check, and if the program cannot be run again for what comes after it, capture starts again and leaves such checks to
+Python (`Blocks`).
+
+    if x.isnan().any(): raise NotFinite(f"{name} of {x.shape}")    ->    the same, and only Python raises
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from dovetail.ops.own.check import ERRORS, check
 if TYPE_CHECKING:
     from dovetail.capture.interpreter.frame import Frame
 
+LONGEST = 200  # instructions that make an error and raise it
 JUMPS = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 
 
@@ -46,10 +50,11 @@ _FAILED = (
 
 @dataclass(frozen=True)
 class FailedCheck:
-    """What is raised, if a check fails."""
+    """What is raised, if a check fails. `computed`: what exactly, only Python can tell."""
 
     error: type
     text: str
+    computed: bool = False
 
 
 @dataclass
@@ -85,7 +90,22 @@ def asserted(f: Frame, value: Value) -> bool | None:
 
 
 def _raised(f: Frame, at: int) -> FailedCheck | None:
-    """What this instruction and the next ones raise; None if that is nothing, or if its text is computed."""
+    """What this instruction and the next ones raise; None if they do anything else."""
+    return _constant_error(f, at) or (FailedCheck(Exception, "", True) if _surely_raises(f, at) else None)
+
+
+def _surely_raises(f: Frame, at: int) -> bool:
+    """Do the instructions from here on lead to a `raise`, one after the other?"""
+    for each in f.code.instructions[at : at + LONGEST]:
+        if each.name == "RAISE_VARARGS":
+            return each.arg > 0
+        if each.target >= 0 or each.name in ("RETURN_VALUE", "RERAISE", "YIELD_VALUE"):
+            return False
+    return False
+
+
+def _constant_error(f: Frame, at: int) -> FailedCheck | None:
+    """The same where its class is known and its text is a constant."""
     ahead = [each for each in f.code.instructions[at : at + 6] if each.name != "PUSH_NULL"]
     names = [each.name for each in ahead]
     last = names.index("RAISE_VARARGS") if "RAISE_VARARGS" in names else 0
@@ -133,14 +153,16 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -
         return False
     if optimizer_counters.outcome(s, value) is not None:
         return False
-    inside = _inside(s)
-    if inside and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
+    again = _inside(s) or raised.computed
+    if again and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
         return False
+    if raised.computed and (s.options.standalone or callable(s.options.backend)):
+        return False  # nobody runs the program again
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
     holds = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
     given: tuple = (holds.node, [], raised.text.replace("{", "{{").replace("}", "}}"), raised.error.__name__)
-    s.state_node(check, *given, *((True,) if inside else ()))
-    s.ends.around.checked |= inside
+    s.state_node(check, *given, *((True,) if again else ()))
+    s.ends.around.checked |= again
     return True
 
 
