@@ -33,7 +33,7 @@ STEPS = {
     "format": "v = f'{x.sum().item():.1f} {x.sum()!s:>4}'",
     "iterate": "for v in o:\n    x = x + v",
     "raises": "try:\n    v = o[99]\nexcept IndexError as error:\n    v = str(error)",
-    "assert": "assert x.sum() > -1e6, f'small {len(x)}'\nv = 5",
+    "assert": "assert x.sum() > -1e6, 'small' if len(x) else 'empty'\nv = 5",
 }
 
 # Name: text. A line `{}` is where the step comes. Each block uses x and v afterwards, so that they must survive.

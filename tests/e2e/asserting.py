@@ -121,20 +121,11 @@ def counted(x: torch.Tensor) -> torch.Tensor:
     return x + tokens
 
 
-def in_a_loop(x: torch.Tensor) -> torch.Tensor:
-    for k, part in enumerate(x.split(1)):
-        try:
-            assert part > 0, f"part {k}"
-        except AssertionError as error:
-            raise RuntimeError("no part") from error
-    return x.sqrt()
-
-
 PROGRAMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     f.__name__: f
     for f in (
         first, every, neither, both, inner, twice, size, written, raising, every_element, told_to, in_a_block, caught,
-        at_last, told, shown, counted, in_a_loop,
+        at_last, told, shown, counted,
     )
 }
 
@@ -162,6 +153,24 @@ def told_later(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
+def in_a_loop(x: torch.Tensor) -> torch.Tensor:
+    for k, part in enumerate(x.split(1)):
+        try:
+            assert part > 0, f"part {k}"
+        except AssertionError as error:
+            raise RuntimeError("no part") from error
+    return x.sqrt()
+
+
+def usual(x: torch.Tensor) -> torch.Tensor:
+    try:
+        assert x.sum() > -9, "small" if len(x) else "empty"
+        y = x + 1
+        raise ValueError(f"{len(x)}")
+    except ValueError:
+        return y
+
+
 def undecided(x: torch.Tensor) -> torch.Tensor:
     assert x > 0, "all"
     return x + 1
@@ -169,5 +178,5 @@ def undecided(x: torch.Tensor) -> torch.Tensor:
 
 #: These end the graph.
 BREAKING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    f.__name__: f for f in (written_inside, written_after, told_later, undecided)
+    f.__name__: f for f in (written_inside, written_after, told_later, in_a_loop, usual, undecided)
 }

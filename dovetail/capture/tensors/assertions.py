@@ -5,10 +5,10 @@
     torch._check_tensor_all(x >= 0)                    ->    dovetail::check(all, [], "Expected ...", "RuntimeError")
 
 A graph whose check fails is followed by the program in plain Python, which raises the error where it stands; where that
-cannot be, the check's own error says the same, if class and text are constants. Of other errors, and of those inside of
-blocks, where what may catch the error or does something as it passes must run, nothing that shows may come before the
-check, and if the program cannot be run again for what comes after it, capture starts again and leaves such checks to
-Python (`Blocks`).
+cannot be, the check's own error says the same, if class and text are constants. What may catch the error, or does
+something as it passes, must run: inside of blocks, nothing that shows may come before the check, and if the program
+cannot be run again for what comes after it, capture starts again and leaves such checks to Python (`Blocks`). The same
+goes for errors of other classes and with other texts, outside of blocks.
 
     if x.isnan().any(): raise NotFinite(f"{name} of {x.shape}")    ->    the same, and only Python raises
 """
@@ -153,11 +153,12 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -
         return False
     if optimizer_counters.outcome(s, value) is not None:
         return False
-    again = _inside(s) or raised.computed
+    inside = _inside(s)
+    again = inside or raised.computed
     if again and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
         return False
-    if raised.computed and (s.options.standalone or callable(s.options.backend)):
-        return False  # nobody runs the program again
+    if raised.computed and (inside or s.options.standalone or callable(s.options.backend)):
+        return False  # what raises may be the usual way there, or nobody runs the program again
     flat = s.torch_method("reshape", [s.torch_method("detach", [value], {}), Const(())], {})
     holds = as_tensor(flat if passes else s.torch_method("logical_not", [flat], {}))
     given: tuple = (holds.node, [], raised.text.replace("{", "{{").replace("}", "}}"), raised.error.__name__)
