@@ -316,3 +316,34 @@ def test_functional_call_updates_the_statistics_it_is_given():
 
     everywhere(program, torch.randn(4, 4), {name: b.clone() for name, b in net.named_buffers()})
     same(net.state_dict(), before)
+
+
+def test_a_function_made_inside_that_keeps_what_it_needs_in_a_variable() -> None:
+    """Its forward and its backward have a variable in common, so the graph ends and PyTorch runs both."""
+
+    def fn(x, k):
+        kept = None
+
+        class Squared(torch.autograd.Function):
+            @staticmethod
+            def forward(x):
+                nonlocal kept
+                kept = x * k
+                return x * x
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                pass
+
+            @staticmethod
+            def backward(ctx, g):
+                return g * 100 * kept
+
+        return Squared.apply(x) + 1
+
+    compiled = dovetail.compile(fn, backend="eager")
+    for k in (2.0, 3.0):
+        x = torch.randn(3, requires_grad=True)
+        y, z = compiled(x, k), fn(x, k)
+        torch.testing.assert_close(y, z)
+        torch.testing.assert_close(torch.autograd.grad(y.sum(), x), torch.autograd.grad(z.sum(), x))

@@ -407,8 +407,13 @@ class Rebuilder:
         cell = self.s.classes.cells.get(cls)
         if cell is not None:
             self.expr(cell)
+        made = set(early)
+        if issubclass(cls, torch.autograd.Function):  # the class of its backward nodes refers to it
+            made.add("_backward_cls")
+            meta = type(torch.autograd.Function)
+            self.lines.append(f"{self.known(meta)}.__init__({text}, {name!r}, ({bases}), {{}})")
         for key, item in cls.__dict__.items():
-            if key not in early and type(item) not in AUTOMATIC:
+            if key not in made and type(item) not in AUTOMATIC:
                 self.lines.append(f"type.__setattr__({text}, {key!r}, {self.expr(self.s.wrap(item, None))})")
         return text
 
