@@ -36,6 +36,7 @@ WHOLE_GRAPHS: dict[str, Callable[[Any], Any]] = {
     "returned": lambda x: (x + 1, x.sum().item(), {"max": float(x.max())}),
     "list": lambda x: (x * x[:3].tolist()[1], x[:2].tolist()),
     "alpha": lambda x: x.add(x, alpha=x.max().item()),
+    "alpha beside float64": lambda x: x.double().add(x.float().sin(), alpha=x.double().mean().item() / 3),
     "text": lambda x: (x + 1, f"{x.sum().item():.2f}"),
     "compared": lambda x: (x + 1, x.sum().item() > 2, x.max().item() == 2.0, x.sum().item() is not None),
     "the larger": lambda x: (x * max(x.sum().item(), x.max().item(), 0.5), min(float(x[0]), float(x[1]))),
@@ -43,6 +44,9 @@ WHOLE_GRAPHS: dict[str, Callable[[Any], Any]] = {
     "integers of floats": lambda x: (int(x.abs().sum()) ** 2, x + (int(x.max()) << 2), int(x.max()) & 3 | 8),
     "rounded": lambda x: (round(x.sum().item(), 1), round(x.sum().item()), x + round(float(x.max()), 2)),
     "flags": lambda x: (x * x.any().item(), round((x > 9).any().item(), 1), abs(x.any().item())),
+    "chosen": lambda x: (torch.where(x > x.mean().item(), x, x.min().item()), x.masked_fill(x < 0, x.max().item())),
+    "tensors compared": lambda x: (x >= x.mean().item(), x.sum().item() < x, x.eq(x.max().item()), x != float(x[0])),
+    "inverse": lambda x: (x * (1 / x.sum().item()), 3 / x.max().item() / x.mean().item()),
     "signs of flags": lambda x: (x, x.all().item() | True, -x.any().item(), x.all().item() ^ x.any().item()),
     "sum of all": lambda x: (sum(v.item() for v in x), [v.item() for v in x][1:3], x),
     "answers": lambda x: (torch.equal(x, x * 1), x.allclose(x + 1e-9), torch.is_nonzero(x[0]), x.equal(x[:2]), x + 1),
@@ -73,7 +77,7 @@ def test_one_graph(case: str, backend: str) -> None:
     assert len(compiled._dovetail_dispatcher.entries) == 1
 
 
-OF_FLOATS = {"native functions", "arithmetic", "the larger", "answers"}
+OF_FLOATS = {"native functions", "arithmetic", "the larger", "answers", "chosen", "inverse", "tensors compared"}
 
 
 @pytest.mark.parametrize("case", sorted(WHOLE_GRAPHS.keys() - OF_FLOATS))
@@ -128,7 +132,7 @@ def test_printed_after_the_graph(capsys: Any) -> None:
 
 
 #: What tensors can do in the place of numbers is compiled like everything else; `item` is called on results alone.
-WITHOUT_ITEM = "item float arithmetic returned text".split()
+WITHOUT_ITEM = "item float arithmetic returned text chosen inverse".split()
 
 
 @pytest.mark.parametrize("case", WITHOUT_ITEM)
@@ -160,6 +164,19 @@ def raising(x):
     return y
 
 
+def divided(x):
+    y = x * (1 / x.sum().item())
+    x.add_(1)
+    return y / x.max().item()
+
+
+def divided_in_a_block(x):
+    try:
+        return x * (1 / x.mean().item())
+    except ZeroDivisionError:
+        return x
+
+
 def effects_before(x):
     x.add_(1)
     if x.sum().item() <= 0:  # pytest makes something else of assert statements
@@ -168,15 +185,15 @@ def effects_before(x):
 
 
 @pytest.mark.parametrize("backend", ["eager", "dovetail"])
-@pytest.mark.parametrize("fn", [asserted, checked_number, raising, effects_before])
+@pytest.mark.parametrize("fn", [asserted, checked_number, raising, divided, divided_in_a_block, effects_before])
 def test_what_a_number_must_be_is_checked_by_the_graph(fn: Any, backend: str) -> None:
     compiled, found = dovetail.compile(fn, backend=backend, fullgraph=True), []
-    for x in (X, X - 9, X):
+    for x in (X, X - 9, X * 0, X):
         for call in (fn, compiled):
             given = x.clone()
             try:
                 found.append((call(given), given))
-            except (RuntimeError, ValueError, AssertionError) as error:
+            except (RuntimeError, ValueError, AssertionError, ZeroDivisionError) as error:
                 found.append((type(error), str(error), given))
         same(found[-1], found[-2])
 

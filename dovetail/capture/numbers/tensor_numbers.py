@@ -4,8 +4,9 @@
     p.add_(update, alpha=-alpha)                p.add_(update * -alpha)
 
 They stay 0-d float64 tensors of the graph, whose arithmetic rounds as Python's does. What Python would raise for (a
-divisor that may be zero) or decide by such a number ends the graph. Elsewhere than in optimizers, and without
-`fullgraph` or `capture_scalar_outputs`, `item()` ends it at once: users expect what follows to see the number.
+divisor that may be zero) or decide by such a number ends the graph; outside of optimizers, the graph checks divisors.
+There, and without `fullgraph` or `capture_scalar_outputs`, `item()` ends it at once: users expect what follows to see
+the number.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from dovetail.capture.tables.operator_names import BINARY, FIELD
 from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import SequenceValue, TupleValue, tensors_in
 from dovetail.capture.values.number import Precedence
-from dovetail.capture.values.tensor import TensorValue
+from dovetail.capture.values.tensor import TensorValue, as_tensor
 from dovetail.ir.records import dataclass
+from dovetail.ops.own.check import check
 
 EXACT = 2**53  # the integers up to here are float64s
 
 #: Operations that do the same with a 0-d tensor where they take a number; of lists, with a tensor for each.
-TAKE_TENSORS = frozenset("add sub mul div truediv iadd isub imul itruediv addcmul addcdiv".split())
+TAKE_TENSORS = frozenset(
+    "add sub mul div truediv iadd isub imul itruediv addcmul addcdiv gt ge lt le eq ne where masked_fill".split()
+)
+CHOOSE = frozenset(("where", "masked_fill"))  # by a tensor of truths
 LISTS_TAKE_TENSORS = frozenset("add sub mul div".split())
 #: Of tensors beside one: half precision would round the number first, integers would become float64.
 BESIDE = (torch.float32, torch.float64)
@@ -59,7 +64,7 @@ class TensorNumber(InGraph):
     def binary(self, s: Session, name: str, left: Value, right: Value) -> Value | None:
         if name not in FIELD or not (_operand(left) and _operand(right)):
             return None
-        if name == "truediv" and not _divides(s, right):
+        if name == "truediv" and not (_divides(s, right) or _checked(s, right)):
             return None
         return _number(s, s.torch_call(BINARY[name], [_tensor(s, left), _tensor(s, right)], {}))
 
@@ -96,13 +101,17 @@ def item(s: Session, tensor: TensorValue) -> Value | None:
 def given(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Value], dict[str, Value]]:
     """The arguments of an operation on tensors, with tensors for such numbers where it takes them."""
     of_lists = name.startswith("_foreach_")
-    takes = LISTS_TAKE_TENSORS if of_lists else TAKE_TENSORS
+    takes, plain = LISTS_TAKE_TENSORS if of_lists else TAKE_TENSORS, name.removeprefix("_foreach_").strip("_")
     beside = [t.fake for t in tensors_in((*args, *kwargs.values()))]
-    if name.removeprefix("_foreach_").strip("_") not in takes or any(f.dtype not in BESIDE for f in beside):
+    beside = [f for f in beside if plain not in CHOOSE or f.dtype is not torch.bool]
+    if plain not in takes or not beside or any(f.dtype not in BESIDE for f in beside):
         return args, kwargs
     if of_lists:
         return [_each(s, args[0], a) for a in args], kwargs
-    dtype = torch.float32 if all(f.dtype is torch.float32 for f in beside) else torch.float64
+    dtypes = {f.dtype for f in beside}
+    if len(dtypes) > 1 and any(isinstance(v, TensorNumber) for v in kwargs.values()):
+        return args, kwargs  # a factor of the narrower one would be rounded to it
+    dtype = torch.float32 if dtypes == {torch.float32} else torch.float64
     return [_as_tensor(s, a, dtype) for a in args], {k: _as_tensor(s, v, dtype) for k, v in kwargs.items()}
 
 
@@ -138,6 +147,26 @@ def _is_positive(s: Session, value: Any) -> bool:
 def _divides(s: Session, value: Any) -> bool:
     """Is it surely not zero?"""
     return value.positive if isinstance(value, TensorNumber) else s.truth(value)
+
+
+def _checked(s: Session, right: Any) -> bool:
+    """Does the graph raise what Python does for a divisor that is zero?"""
+    inside = any(frame.code.region(frame.at) for frame in s.frames)  # of a block, whose handler would have to run
+    if inside or in_optimizer(s) or s.graph is not s.root or not isinstance(right, TensorNumber):
+        return False
+    holds = as_tensor(s.torch_call(operator.ne, [right.tensor, Const(0.0)], {}))
+    s.state_node(check, holds.node, [], DIVISION, "ZeroDivisionError")
+    return True
+
+
+def _message() -> str:
+    try:
+        return str(1.0 / 0)
+    except ZeroDivisionError as error:
+        return str(error)
+
+
+DIVISION = _message()  # as this Python says it
 
 
 def _tensor(s: Session, value: Any) -> Any:
