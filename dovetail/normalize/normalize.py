@@ -21,6 +21,7 @@ from dovetail.normalize.recording.attention_masks import without_known_mask
 from dovetail.normalize.recording.control_flow import CONTROL
 from dovetail.normalize.recording.inplace_view_methods import turned, turns
 from dovetail.normalize.recording.recorder import AtenRecorder
+from dovetail.normalize.recording.templates import TEMPLATES, wanted
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import calls_engine
 from dovetail.ops.fake import to_fake
@@ -35,7 +36,7 @@ def normalize(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options:
     Works under the grad mode and autocast state of the caller. Raises Unsupported for what has no
     functional form or depends on values, with the user's stack where nodes carry one.
     """
-    return _simplified(record(graph_module, fakes), options)
+    return _simplified(record(graph_module, fakes, options), options)
 
 
 def _simplified(aten: AtenGraph, options: Options) -> AtenGraph:
@@ -44,9 +45,9 @@ def _simplified(aten: AtenGraph, options: Options) -> AtenGraph:
     return simplify(aten, options)
 
 
-def record(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph:
+def record(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options: Options | None = None) -> AtenGraph:
     """The functional graph as recorded, before any pass."""
-    return _recorded(graph_module, fakes, finish)
+    return _recorded(graph_module, fakes, finish, options)
 
 
 def inner(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph:
@@ -55,9 +56,10 @@ def inner(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> AtenGraph
 
 
 def _recorded(
-    graph_module: torch.fx.GraphModule, fakes: Sequence[Any], close: Callable[[AtenRecorder, Any], AtenGraph]
-) -> AtenGraph:
-    recorder = AtenRecorder()
+    graph_module: torch.fx.GraphModule, fakes: Sequence[Any], close: Callable[[AtenRecorder, Any], AtenGraph],
+    options: Options | None = None,
+) -> AtenGraph:  # fmt: skip
+    recorder = AtenRecorder(wanted(options))
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
         leaves = fakes if calls_engine(graph_module.graph) else [_plain(f) for f in fakes]
@@ -113,6 +115,10 @@ def _run_node(
         return called(methodcaller, (node.target, *args), kwargs)
     if node.target is torch.nn.functional.scaled_dot_product_attention:
         args, kwargs = without_known_mask(recorder, args, kwargs)
+    if recorder.templates and node.target in TEMPLATES:
+        result = called(TEMPLATES[node.target], args, kwargs)
+        if result is not NotImplemented:
+            return result
     control = CONTROL.get(node.target)
     if node.target is torch.nn.functional.one_hot:
         check_classes(*args, **kwargs)

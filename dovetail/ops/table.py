@@ -29,11 +29,11 @@ from dovetail.ops.lowering import (
     views,
 )
 from dovetail.ops.lowering.registry import Row
-from dovetail.ops.own import philox
+from dovetail.ops.own import philox, template
 
 MODULES = (
     activation, arithmetic, comparison, creation, elementary, gradients, indexing, library_rows, movement,
-    norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax, upsampling, views,
+    norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax, template, upsampling, views,
 )
 
 ROWS: dict[str, Row] = {}

@@ -70,10 +70,14 @@ _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
 class AtenRecorder(FakeMode):
-    """`graph` grows with every operator run inside. `stack` goes into each new node's meta, or what `lines` knows."""
+    """`graph` grows with every operator run inside. `stack` goes into each new node's meta, or what `lines` knows.
 
-    def __init__(self) -> None:
+    `templates`: may functions be recorded as kernels of a template?
+    """
+
+    def __init__(self, templates: bool = False) -> None:
         super().__init__()
+        self.templates = templates
         self.graph = torch.fx.Graph()
         self.handles: dict[int, Handle] = {}  # by id; the handle keeps its tensor alive
         self.inputs: list[Base] = []

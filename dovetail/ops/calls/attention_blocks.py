@@ -59,18 +59,23 @@ def blocks(mask_mod: Any, sizes: tuple[Any, ...]) -> list[tuple[int, int, int, i
 
 
 def _hidden(graph: torch.fx.Graph, places: list[tuple[int, int]]) -> bool:
-    """Is the mask false for all these places? They are the first parameters' ranges, ends included."""
+    """Is the mask false for all these places?"""
+    result = shown(graph, places)
+    return result.truth and result.high == 0
+
+
+def shown(graph: torch.fx.Graph, places: list[tuple[int, int]]) -> Between:
+    """What the mask is for these places. They are the first parameters' ranges, ends included."""
     known: dict[Any, Between] = {}
     given = iter(places)
     for node in graph.nodes:
         if node.op == "placeholder":
             known[node] = Between(*place) if (place := next(given, None)) else ANYTHING
         elif node.op == "output":
-            result = known.get(node.args[0][0], ANYTHING)
-            return result.truth and result.high == 0
+            return known.get(node.args[0][0], ANYTHING)
         else:
             known[node] = _value(node, known)
-    return False
+    return ANYTHING
 
 
 def _value(node: torch.fx.Node, known: dict[Any, Between]) -> Between:

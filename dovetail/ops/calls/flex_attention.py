@@ -48,8 +48,7 @@ def flex_attention(
     """
     device = query.device.type
     if torch.is_autocast_enabled(device):
-        narrow = torch.get_autocast_dtype(device)
-        query, key, value = (t if t.dtype == torch.float64 else t.to(narrow) for t in (query, key, value))
+        query, key, value = narrowed(query, key, value)
         with torch.autocast(device, enabled=False):
             return flex_attention(score_mod, mask_mod, query, key, value, scale, score_lifted, mask_lifted)
     sizes = (*query.shape[:3], key.shape[2])
@@ -66,6 +65,15 @@ def flex_attention(
         parts.append(attention(query[:, :, start:stop], *seen, scale, changed, shown))
     out, logarithm, largest = (each[0] if len(parts) == 1 else torch.cat(each, 2) for each in zip(*parts, strict=True))
     return [laid_out(out, query), logarithm / math.log(2), largest.detach() / math.log(2)]
+
+
+def narrowed(*given: torch.Tensor) -> list[torch.Tensor]:
+    """As autocast has what is multiplied."""
+    device = given[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return list(given)
+    narrow = torch.get_autocast_dtype(device)
+    return [t if t.dtype == torch.float64 else t.to(narrow) for t in given]
 
 
 def everywhere(graph: Any, lifted: Tensors, elements: int) -> Callable[..., torch.Tensor]:
@@ -115,9 +123,14 @@ def grouped(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 def laid_out(out: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     """The dimensions in memory in the order of the query's, the last one without gaps."""
+    return out.new_empty_strided(out.shape, strides_like(out.shape, query)).copy_(out)
+
+
+def strides_like(sizes: Sequence[int], query: torch.Tensor) -> tuple[int, ...]:
+    """Of a tensor of these sizes that lies as `laid_out` says."""
     order = sorted(range(3), key=lambda d: (query.stride()[d], -d))
-    strides, step = [1] * 4, out.shape[3]
+    strides, step = [1] * 4, sizes[3]
     for d in order:
         strides[d] = step
-        step = step * out.shape[d]
-    return out.new_empty_strided(out.shape, strides).copy_(out)
+        step = step * sizes[d]
+    return tuple(strides)

@@ -217,4 +217,5 @@ def _task(kernel: Kernel, capability: int, aligned: bool) -> Task:
         "num_warps": launch.warps, "enable_fp_fusion": launch.fused, "enable_reflect_ftz": False,
         "debug": launch.checked, "sanitize_overflow": False,
     }  # fmt: skip
+    options |= {"num_stages": launch.stages} if launch.stages else {}
     return Task(kernel.symbol, text, [kind for kind, _, _ in kinds], multiples, options, capability)

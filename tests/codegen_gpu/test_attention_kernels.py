@@ -1,0 +1,138 @@
+"""`flex_attention` by kernels of its own, under Triton's interpreter against `float64`; and as machine code."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy
+import pytest
+import torch
+from torch.nn.attention import flex_attention as flex
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+import dovetail
+from dovetail.attention import fused
+from dovetail.codegen.gpu import attention as templates
+from dovetail.ir.attention import Blocks
+from dovetail.ir.template import template_of
+from dovetail.ops.own import template as operator
+from dovetail.runtime.gpu import templates as launches
+from dovetail.runtime.gpu.loading import to_binary
+from tests.codegen_gpu.interpreter import load
+
+SLOPES = torch.tensor([0.5, 0.25, 1.0, -0.125])
+BIAS = torch.linspace(-1, 1, 4 * 140).reshape(4, 140).t()
+DOCUMENTS = torch.arange(70) // 30
+HOST = torch.device("cpu")
+
+
+def interpreted(given, code):
+    """As `runtime.gpu.templates.run`, on the CPU."""
+    made = template_of(code)
+    assert [t.stride() for t in given] == list(made.strides)
+    results = [torch.full(r.sizes, float("nan"), dtype=r.type).as_strided(r.sizes, r.strides) for r in made.results]
+    memory = [t.view(torch.int8) if t.dtype is torch.bool else t for t in (*given, *results)]
+    table = torch.tensor(made.table, dtype=torch.int32)
+    kernel = launches.kernel_of(made, HOST)
+    with numpy.errstate(all="ignore"):
+        load(kernel)[(made.programs,)](*memory, table)
+    return results
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """The texts of kernels that have run; blocks of 16 places."""
+    ran = []
+
+    def run(given, code):
+        ran.append(code)
+        return interpreted(given, code)
+
+    monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(fused, "on_gpu", lambda _: True)
+    monkeypatch.setattr(templates, "blocks", lambda *_: Blocks(16, 16, 4, 1))
+    monkeypatch.setattr(launches, "run", run)
+    return ran
+
+
+def inputs(rows=48, keys=48, heads=(2, 2), widths=(16, 16), dtype=torch.float32):
+    torch.manual_seed(0)
+    query = torch.randn(2, rows, heads[0], widths[0]).transpose(1, 2)
+    return [t.to(dtype) for t in (query, torch.randn(2, heads[1], keys, widths[0]), torch.randn(2, heads[1], keys, widths[1]))]
+
+
+def case(mask_mod, score_mod=None, scale=None, **sizes):
+    """A program, and what `inputs` is to be told."""
+    rows, keys = sizes.get("rows", 48), sizes.get("keys", 48)
+    mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, rows, keys, "cpu")
+    return lambda q, k, v: flex_attention(q, k, v, score_mod, mask, scale, enable_gqa=True), sizes
+
+
+def window(b, h, i, j):
+    return (i >= j) & (i - j < 20)
+
+
+def documents(b, h, i, j):
+    return (DOCUMENTS[i] == DOCUMENTS[j]) & (i >= j)
+
+
+def odd_rows(b, h, i, j):
+    """The others see nothing."""
+    return (i % 2 == 1) & (i >= j) & (h != b)
+
+
+def alibi(score, b, h, i, j):
+    return score + SLOPES[h] * (j - i)
+
+
+def capped(score, b, h, i, j):
+    return 5 * torch.tanh(score / 5) + BIAS[i - j + 69, h] + torch.where(DOCUMENTS[j] == 0, 0.5, score * score)
+
+
+def logarithms(q, k, v):
+    out, lse = flex_attention(q, k, v, alibi, return_lse=True, enable_gqa=True)
+    return torch.cat([out, torch.where(lse == -torch.inf, 0, lse)[..., None]], -1)
+
+
+CASES = {
+    "plain": case(None),
+    "window": case(window, alibi),
+    "window, uneven": case(window, alibi, 0.7, rows=41, keys=70),
+    "causal": case(lambda b, h, i, j: i >= j, rows=70, keys=64),
+    "documents": case(documents, capped, rows=50, keys=70),
+    "nothing seen": case(odd_rows, rows=32),
+    "shared heads": case(window, alibi, heads=(4, 2), widths=(32, 16)),
+    "one shared head": case(None, capped, heads=(4, 1), widths=(16, 32)),
+    "logarithms": (logarithms, {"heads": (4, 2), "rows": 37}),
+    "a row": case(lambda b, h, i, j: i + 3 >= j, alibi, rows=1),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forward(name, launched):
+    program, sizes = CASES[name]
+    args = inputs(**sizes)
+    got = dovetail.compile(program, fullgraph=True)(*args)
+    assert len(launched) == 1
+    want = program(*(a.double() for a in args))
+    torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+    assert got.stride() == program(*args).stride()
+
+
+def gradients(program, args, weights):
+    leaves = [a.detach().requires_grad_() for a in args]
+    out = program(*leaves)
+    return torch.autograd.grad((out * weights[: out.numel()].view_as(out)).sum(), leaves)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients(name, launched):
+    program, sizes = CASES[name]
+    args, weights = inputs(**sizes), torch.linspace(-1, 1, 1 << 15)
+    got = gradients(dovetail.compile(program, fullgraph=True), args, weights)
+    assert len(launched) == 3
+    want = gradients(program, [a.double() for a in args], weights.double())
+    for mine, theirs, given in zip(got, want, args, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=2e-5)
+        assert mine.stride() == given.stride()
