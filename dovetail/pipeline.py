@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
-from dovetail import attention, guards, targets
+from dovetail import guards, targets
 from dovetail.assembly import (
     AsCaptured,
     Built,

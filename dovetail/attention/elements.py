@@ -15,6 +15,7 @@ import torch
 from dovetail.attention.narrowing import Narrowing
 from dovetail.errors import Unsupported
 from dovetail.ir import dims
+from dovetail.ir.aten import JointGraph
 from dovetail.ir.attention import Scores
 from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Check, Const, Expr, Group, Index, Load, Program, Store, rewrite
@@ -38,7 +39,8 @@ def scores(
         Load(Buffer(name, torch.float32, device, sizes, (0, 0, 0, 0), 0, "input"), places)
         for name in ("score", "tangent")
     )
-    reading, found = _Reading(places), [score, tangent]
+    reading = _Reading(places)
+    found: list[Expr] = [score, tangent]
     if not _unchanged(functions[0]):
         fake = FakeTensor((), (), torch.float32, device, requires_grad=trained)
         program = _lowered(functions[0], [fake, *element, *map(_plain, lifted[0])], trained)
@@ -65,7 +67,7 @@ def _lowered(graph: Any, fakes: list[Any], trained: bool) -> Program:
     options = Options()
     with torch.set_grad_enabled(trained), torch.autocast(fakes[0].device.type, enabled=False):
         made = normalize_joint(graph, fakes, options) if trained else normalize(graph, fakes, options)
-        aten = getattr(made, "aten", made)
+        aten = made.aten if isinstance(made, JointGraph) else made
         if trained and made is aten or any(r.origin != "result" for r in aten.returned):
             raise Unsupported("attention-function", "the function gives what it was given")
         return lower(aten, options)
@@ -129,4 +131,4 @@ def _statements(item: Any) -> list[Store | Check]:
     stored = [s for s in found if isinstance(s, Store) and not s.buffer.sizes and not s.scan]
     if not found or len(stored) + sum(isinstance(s, Check) for s in found) < len(found):
         raise Unsupported("attention-function", "the function computes more than an element")
-    return found  # type: ignore[return-value]
+    return found

@@ -21,7 +21,7 @@ from dovetail.attention.ranges import Grid, ranges
 from dovetail.codegen.gpu import attention as templates
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import NotDifferentiable
-from dovetail.ir.attention import Attention, Blocks, Ranges, Strides
+from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.devices import on_gpu
 from dovetail.ops.calls.flex_attention import narrowed, strides_like
 from dovetail.ops.lowering import build
@@ -47,7 +47,8 @@ def recorded(
         return NotImplemented
     try:
         with _disable_current_modes():
-            kernels = Kernels(score_mod, mask_mod, (query, key, value), float(scale), (score_lifted, mask_lifted), trained)
+            functions = (score_mod, mask_mod), (score_lifted, mask_lifted)
+            kernels = Kernels(*functions, (query, key, value), float(scale), trained)
     except (Unsupported, NotDifferentiable):
         return NotImplemented
     return list(_Attention.apply(kernels, query, key, value, *(lifted[k] for k in kernels.read)))
@@ -76,22 +77,22 @@ class Kernels:
     """The texts for one call. Raises Unsupported for functions that they do not take."""
 
     def __init__(
-        self, score_mod: Any, mask_mod: Any, tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scale: float,
-        lifted: tuple[Tensors, Tensors], trained: bool,
+        self, functions: tuple[Any, Any], lifted: tuple[Tensors, Tensors],
+        tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scale: float, trained: bool,
     ) -> None:  # fmt: skip
         query, key, value = tensors
         sizes = (*query.shape[:3], key.shape[2])
-        found = scores(sizes, query.device, (score_mod, mask_mod), lifted, trained)
-        self.mask_mod, self.tensors = mask_mod, tensors
+        found = scores(sizes, query.device, functions, lifted, trained)
+        self.mask_mod, self.tensors = functions[1], tensors
         self.read = [int(t.name.removeprefix("table")) for t in found.tables]
         every = [*lifted[0], *lifted[1]]
         self.tables = {t.name: every[k].stride() for t, k in zip(found.tables, self.read, strict=True)}
         self.attention = Attention(
-            *query.shape[:2], key.shape[1], query.shape[2], key.shape[2], query.shape[3], value.shape[3], query.dtype,
-            scale, found, query.stride(), key.stride(), value.stride(),
+            query.shape[0], query.shape[1], key.shape[1], query.shape[2], key.shape[2], query.shape[3], value.shape[3],
+            query.dtype, scale, found, query.stride(), key.stride(), value.stride(),
         )  # fmt: skip
 
-    def shape(self, kind: str) -> tuple[Blocks, Ranges]:
+    def shape(self, kind: str) -> tuple[Tiles, Ranges]:
         """Of a kernel: its blocks, and what each of them sees."""
         a = self.attention
         blocks = templates.blocks(kind, a.dtype, max(a.width, a.value_width))

@@ -47,7 +47,7 @@ class Narrowing:
             return Const(expr.value, torch.int32) if abs(expr.value) <= _MOST else None
         if isinstance(expr, Index):
             low, high = dims.bounds(expr.dim)
-            fits = low is not None and high is not None and -_MOST <= low and high <= _MOST
+            fits = low is not None and high is not None and low >= -_MOST and high <= _MOST
             return Op("cast", (expr,), torch.int32) if fits else None
         if isinstance(expr, Op) and expr.name == "cast" and expr.args[0].dtype is torch.int32:
             return self.expr(expr.args[0])

@@ -65,7 +65,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Tiles:
     """So many rows and keys at once, by so many warps, with loads so many steps ahead."""
 
     rows: int

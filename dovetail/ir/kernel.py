@@ -27,8 +27,8 @@ class GpuLaunch:
     """What the text of a GPU kernel does not say.
 
     `arguments` are Triton's types of the pointers and sizes, `*fp32` or `i32`, with `:16` where a number is known to be
-    a multiple of 16. `checked`: the text has assertions. `fused`: a product and a sum may be rounded once. `stages`: how
-    many steps of a loop load ahead of one another; 0: as many as Triton likes.
+    a multiple of 16. `checked`: the text has assertions. `fused`: a product and a sum may be rounded once. `stages`:
+    how many steps of a loop load ahead of one another; 0: as many as Triton likes.
     """
 
     arguments: tuple[str, ...]

@@ -1,6 +1,6 @@
 """A kernel written by a template, as one text: an operator's argument that says all that a launch needs.
 
-    {"symbol": "attention_forward_1f2e", "text": "import triton ...", "arguments": ["*bf16", ...], "programs": 2048, ...}
+    {"symbol": "attention_forward_1f2e", "text": "import triton ...", "arguments": [...], "programs": 2048, ...}
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ def template_of(code: str) -> Template:
     found = json.loads(code)
     results = tuple(Result(r["dtype"], tuple(r["sizes"]), tuple(r["strides"])) for r in found.pop("results"))
     strides = tuple(map(tuple, found.pop("strides")))
-    lists = {name: tuple(found.pop(name)) for name in ("arguments", "table")}
-    return Template(**found, **lists, strides=strides, results=results)
+    arguments, table = tuple(found.pop("arguments")), tuple(found.pop("table"))
+    return Template(**found, arguments=arguments, table=table, strides=strides, results=results)

@@ -53,7 +53,8 @@ def record_joint(
 ) -> JointGraph | AtenGraph:
     if left_to_engine(graph_module):
         raise NotDifferentiable("PyTorch's engine goes through branches as they were taken, and runs users' own")
-    recorder = AtenRecorder(wanted(options))
+    recorder = AtenRecorder()
+    recorder.templates = wanted(options)
     with torch.autograd.set_multithreading_enabled(False):
         leaves = placeholders(recorder, graph_module, fakes)
         sources = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]  # a write makes more of them

@@ -59,7 +59,8 @@ def _recorded(
     graph_module: torch.fx.GraphModule, fakes: Sequence[Any], close: Callable[[AtenRecorder, Any], AtenGraph],
     options: Options | None = None,
 ) -> AtenGraph:  # fmt: skip
-    recorder = AtenRecorder(wanted(options))
+    recorder = AtenRecorder()
+    recorder.templates = wanted(options)
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
         leaves = fakes if calls_engine(graph_module.graph) else [_plain(f) for f in fakes]

@@ -31,6 +31,8 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "loading", "runtime", "targets"},
     "assembly": SHARED | {"diagnostics", "runtime", "targets"},
     "targets": SHARED | {"loading"},
+    # A kernel of its own for one function: its functions of elements go through the stages, and codegen writes it.
+    "attention": SHARED | {"codegen", "loading", "lower", "normalize", "schedule"},
     "errors": set(),
     "options": {"errors"},
     "config": {"errors", "options"},

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-
 import numpy
 import pytest
 import torch
@@ -14,11 +11,9 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import dovetail
 from dovetail.attention import fused
 from dovetail.codegen.gpu import attention as templates
-from dovetail.ir.attention import Blocks
+from dovetail.ir.attention import Tiles
 from dovetail.ir.template import template_of
-from dovetail.ops.own import template as operator
 from dovetail.runtime.gpu import templates as launches
-from dovetail.runtime.gpu.loading import to_binary
 from tests.codegen_gpu.interpreter import load
 
 SLOPES = torch.tensor([0.5, 0.25, 1.0, -0.125])
@@ -51,7 +46,7 @@ def launched(monkeypatch):
 
     monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(fused, "on_gpu", lambda _: True)
-    monkeypatch.setattr(templates, "blocks", lambda *_: Blocks(16, 16, 4, 1))
+    monkeypatch.setattr(templates, "blocks", lambda *_: Tiles(16, 16, 4, 1))
     monkeypatch.setattr(launches, "run", run)
     return ran
 
@@ -59,7 +54,7 @@ def launched(monkeypatch):
 def inputs(rows=48, keys=48, heads=(2, 2), widths=(16, 16), dtype=torch.float32):
     torch.manual_seed(0)
     query = torch.randn(2, rows, heads[0], widths[0]).transpose(1, 2)
-    return [t.to(dtype) for t in (query, torch.randn(2, heads[1], keys, widths[0]), torch.randn(2, heads[1], keys, widths[1]))]
+    return [query.to(dtype), *(torch.randn(2, heads[1], keys, width, dtype=dtype) for width in widths)]
 
 
 def case(mask_mod, score_mod=None, scale=None, **sizes):

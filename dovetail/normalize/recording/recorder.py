@@ -1,9 +1,8 @@
 """Records what PyTorch's operators do to fake tensors as a functional graph.
 
-Every operator arrives here as eager would run it on that device, composite ones taken apart
-already, in-place ones and views included. The graph gets functional ones; `aliases.py` keeps track of
-which tensors share memory. The same recording serves `autograd.grad`: its backward operators arrive
-the same way.
+Every operator arrives here as eager would run it on that device, composite ones taken apart already, in-place ones and
+views included. The graph gets functional ones; `aliases.py` keeps track of which tensors share memory. The same
+recording serves `autograd.grad`, whose backward operators arrive alike.
 """
 
 from __future__ import annotations
@@ -70,15 +69,12 @@ _RESIZING = frozenset(("aten::set_", "aten::resize_", "aten::resize_as_"))
 
 
 class AtenRecorder(FakeMode):
-    """`graph` grows with every operator run inside. `stack` goes into each new node's meta, or what `lines` knows.
+    """`graph` grows with every operator run inside. `stack` goes into each new node's meta, or what `lines` knows."""
 
-    `templates`: may functions be recorded as kernels of a template?
-    """
-
-    def __init__(self, templates: bool = False) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.templates = templates
         self.graph = torch.fx.Graph()
+        self.templates = False  # may functions be recorded as kernels of a template?
         self.handles: dict[int, Handle] = {}  # by id; the handle keeps its tensor alive
         self.inputs: list[Base] = []
         self.constants: dict[str, torch.Tensor] = {}

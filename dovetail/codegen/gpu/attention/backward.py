@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dovetail.codegen.gpu.attention.forward import block_of_keys, block_of_rows, row_programs, widths
-from dovetail.codegen.gpu.attention.writer import Writer, head, places, tile
+from dovetail.codegen.gpu.attention.writer import AttentionWriter, head, places, tile
 from dovetail.codegen.gpu.types import name
-from dovetail.ir.attention import Attention, Blocks, Ranges, Strides
+from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.template import Result, Template
 
 
 def query_gradient(
-    attention: Attention, blocks: Blocks, ranges: Ranges, tangent: Strides, out: Strides, tables: dict[str, Strides]
+    attention: Attention, blocks: Tiles, ranges: Ranges, tangent: Strides, out: Strides, tables: dict[str, Strides]
 ) -> Template:
     """From query, key, value, the rows' gradient (`tangent`), logarithms, delta and the functions' tables; laid out as
     `out`."""
-    a, writer = attention, Writer("attention_query_gradient", attention, blocks, ranges, "j", tangent)
+    a, writer = attention, AttentionWriter("attention_query_gradient", attention, blocks, ranges, "j", tangent)
     block_of_rows(writer)
     flat = f", mask=flat < {a.rows}, other=0.0" if writer.rows_exist else ""
     writer.lines(
@@ -42,7 +42,7 @@ def query_gradient(
     return writer.template(results, row_programs(writer), tables)
 
 
-def _keys(writer: Writer) -> Iterator[str]:
+def _keys(writer: AttentionWriter) -> Iterator[str]:
     """A block of keys."""
     a = writer.attention
     yield from block_of_keys(writer)
@@ -55,12 +55,12 @@ def _keys(writer: Writer) -> Iterator[str]:
 
 
 def key_gradients(
-    attention: Attention, blocks: Blocks, ranges: Ranges, tangent: Strides, outs: tuple[Strides, Strides],
+    attention: Attention, blocks: Tiles, ranges: Ranges, tangent: Strides, outs: tuple[Strides, Strides],
     tables: dict[str, Strides],
 ) -> Template:  # fmt: skip
     """Of the same: the gradients of key and value, laid out as `outs`. A head of the key has those of all its heads of
     the query."""
-    a, writer = attention, Writer("attention_key_gradients", attention, blocks, ranges, "i", tangent)
+    a, writer = attention, AttentionWriter("attention_key_gradients", attention, blocks, ranges, "i", tangent)
     share, count = a.heads // a.groups, writer.blocks_of_keys
     exists = f"down_keys < {a.keys}" if writer.columns_exist else ""
     writer.lines(
@@ -89,13 +89,12 @@ def key_gradients(
             f"({found}).to({name(a.dtype)}){stored})",
         )
     sizes, dtype = (a.batch, a.groups, a.keys), str(a.dtype)[6:]
-    results = {
-        "key_out": Result(dtype, (*sizes, a.width), outs[0]), "value_out": Result(dtype, (*sizes, a.value_width), outs[1])
-    }  # fmt: skip
+    widths_of = {"key_out": a.width, "value_out": a.value_width}
+    results = {n: Result(dtype, (*sizes, w), s) for (n, w), s in zip(widths_of.items(), outs, strict=True)}
     return writer.template(results, count * a.batch * a.groups, tables)
 
 
-def _rows(writer: Writer, tangent: Strides) -> Iterator[str]:
+def _rows(writer: AttentionWriter, tangent: Strides) -> Iterator[str]:
     """A block of rows; its scores lie in columns."""
     a, blocks = writer.attention, writer.blocks
     start = f"step * {blocks.rows} + tl.arange(0, {blocks.rows})"

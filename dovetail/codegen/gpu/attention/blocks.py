@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from dovetail.ir.attention import Blocks
+from dovetail.ir.attention import Tiles
 
 #: By the pass and the widest head: for half types. Tensor cores of Hopper take 64 rows a group of four warps, so that
 #: more rows go with more warps where registers of one group are full: a row of 128 float32 takes all that four have.
 _HALF = {
-    "forward": {64: Blocks(128, 64, 4, 3), 128: Blocks(128, 64, 8, 3), 256: Blocks(64, 32, 4, 2)},
-    "query": {64: Blocks(128, 64, 4, 3), 128: Blocks(128, 64, 8, 2), 256: Blocks(64, 32, 4, 1)},
-    "key": {64: Blocks(64, 128, 8, 3), 128: Blocks(64, 128, 8, 2), 256: Blocks(32, 64, 4, 1)},
+    "forward": {64: Tiles(128, 64, 4, 3), 128: Tiles(128, 64, 8, 3), 256: Tiles(64, 32, 4, 2)},
+    "query": {64: Tiles(128, 64, 4, 3), 128: Tiles(128, 64, 8, 2), 256: Tiles(64, 32, 4, 1)},
+    "key": {64: Tiles(64, 128, 8, 3), 128: Tiles(64, 128, 8, 2), 256: Tiles(32, 64, 4, 1)},
 }
 #: float32 is multiplied without tensor cores, so that registers are what limits blocks.
 _FULL = {
-    "forward": {64: Blocks(64, 32, 4, 2), 128: Blocks(32, 32, 4, 2), 256: Blocks(16, 32, 4, 1)},
-    "query": {64: Blocks(32, 32, 4, 1), 128: Blocks(16, 32, 4, 1), 256: Blocks(16, 16, 4, 1)},
-    "key": {64: Blocks(32, 32, 4, 1), 128: Blocks(32, 16, 4, 1), 256: Blocks(16, 16, 4, 1)},
+    "forward": {64: Tiles(64, 32, 4, 2), 128: Tiles(32, 32, 4, 2), 256: Tiles(16, 32, 4, 1)},
+    "query": {64: Tiles(32, 32, 4, 1), 128: Tiles(16, 32, 4, 1), 256: Tiles(16, 16, 4, 1)},
+    "key": {64: Tiles(32, 32, 4, 1), 128: Tiles(32, 16, 4, 1), 256: Tiles(16, 16, 4, 1)},
 }
 
 
-def blocks(kind: str, dtype: torch.dtype, width: int) -> Blocks:
+def blocks(kind: str, dtype: torch.dtype, width: int) -> Tiles:
     """`kind`: forward, or the gradient of the query or of the key."""
     table = (_FULL if dtype is torch.float32 else _HALF)[kind]
     return table[next(most for most in table if width <= most)]

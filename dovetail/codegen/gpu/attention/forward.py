@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dovetail.codegen.gpu.attention.writer import Writer, head, places, tile
+from dovetail.codegen.gpu.attention.writer import AttentionWriter, head, places, tile
 from dovetail.codegen.gpu.types import name
-from dovetail.ir.attention import Attention, Blocks, Ranges, Strides
+from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.template import Result, Template
 
 
-def forward(attention: Attention, blocks: Blocks, ranges: Ranges, out: Strides, tables: dict[str, Strides]) -> Template:
+def forward(attention: Attention, blocks: Tiles, ranges: Ranges, out: Strides, tables: dict[str, Strides]) -> Template:
     """From query, key, value and the functions' tables: rows laid out as `out`, the logarithm of each one's sum and its
     largest score, both to base 2."""
-    a, writer = attention, Writer("attention_forward", attention, blocks, ranges, "j")
+    a, writer = attention, AttentionWriter("attention_forward", attention, blocks, ranges, "j")
     block_of_rows(writer)
     writer.lines(
         f"x = {tile('queries', a.query, 'rows', 'wide', writer.rows_exist)}",
@@ -39,12 +39,12 @@ def forward(attention: Attention, blocks: Blocks, ranges: Ranges, out: Strides, 
     return writer.template(results, row_programs(writer), tables)
 
 
-def row_programs(writer: Writer) -> int:
+def row_programs(writer: AttentionWriter) -> int:
     """One for each block of rows of a head."""
     return writer.blocks_of_rows * writer.attention.batch * writer.attention.heads
 
 
-def block_of_rows(writer: Writer) -> None:
+def block_of_rows(writer: AttentionWriter) -> None:
     """Which block of rows, of which head. The last ones come first: where some see more, those do."""
     a, count = writer.attention, writer.blocks_of_rows
     writer.lines(
@@ -65,7 +65,7 @@ def widths(a: Attention) -> list[str]:
     ]  # fmt: skip
 
 
-def _step(writer: Writer) -> Iterator[str]:
+def _step(writer: AttentionWriter) -> Iterator[str]:
     """A block of keys."""
     a = writer.attention
     yield from block_of_keys(writer)
@@ -81,7 +81,7 @@ def _step(writer: Writer) -> Iterator[str]:
     yield "most = above"
 
 
-def block_of_keys(writer: Writer) -> Iterator[str]:
+def block_of_keys(writer: AttentionWriter) -> Iterator[str]:
     """Scores of a block of rows with one of keys, and the power of 2 that each one's exponential is."""
     a = writer.attention
     start = f"step * {writer.blocks.keys} + tl.arange(0, {writer.blocks.keys})[None, :]"

@@ -14,7 +14,7 @@ from dovetail.codegen.gpu import types
 from dovetail.codegen.gpu.expressions import Expressions, Scope
 from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.ir import dims
-from dovetail.ir.attention import Attention, Blocks, Ranges, Strides
+from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.template import Result, Template
 
 #: What numbers are multiplied by so that powers of 2 are their exponentials.
@@ -30,12 +30,12 @@ class _Literals(KernelSignature):
         return f"%{number}"
 
 
-class Writer:
-    """`along`: the place that a kernel's loop goes along, `i` or `j`. `tangent`: how the gradient of the rows is laid out
-    where there is one."""
+class AttentionWriter:
+    """`along`: the place that a kernel's loop goes along, `i` or `j`. `tangent`: how the gradient of the rows is laid
+    out, where there is one."""
 
     def __init__(
-        self, name: str, attention: Attention, blocks: Blocks, ranges: Ranges, along: str, tangent: Strides | None = None
+        self, name: str, attention: Attention, blocks: Tiles, ranges: Ranges, along: str, tangent: Strides | None = None
     ) -> None:
         self.name, self.attention, self.blocks, self.ranges = name, attention, blocks, ranges
         self.tangent = tangent
@@ -123,8 +123,8 @@ class Writer:
         digest = hashlib.sha256(f"{arguments}{self.blocks}{text}".encode()).hexdigest()[:16]
         symbol = f"{self.name}_{digest}"
         return Template(
-            symbol, text.replace("def K(", f"def {symbol}("), arguments, self.blocks.warps, self.blocks.stages, programs,
-            tuple(strides for _, strides in given.values()), tuple(results.values()), self.ranges.table,
+            symbol, text.replace("def K(", f"def {symbol}("), arguments, self.blocks.warps, self.blocks.stages,
+            programs, tuple(strides for _, strides in given.values()), tuple(results.values()), self.ranges.table,
         )  # fmt: skip
 
 
