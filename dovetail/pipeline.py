@@ -435,7 +435,7 @@ def _build(
     with events.stage(f"{prefix}codegen"):
         groups = [item for item in scheduled.items if isinstance(item, Group)]
         targets.begin((), {b.device for group in groups for b in writes(group).values()})
-        kernels = {group.name: targets.generate(group, options) for group in groups}
+        kernels = targets.generate_all(groups, options)
         fused, scheduled = scheduled, reuse(gather(scheduled, kernels))
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
         kernels |= {b.name: targets.generate(b.groups[0], options, many=True) for b in batches}

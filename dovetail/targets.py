@@ -29,8 +29,8 @@ class Target(Protocol):
     def generate(self, group: Group, options: Options, many: bool = False) -> Kernel:
         """The kernel of a group, or of many like it."""
 
-    def begin(self, kernels: Iterable[Kernel], device: torch.device) -> None:
-        """Let what `load` will need be made meanwhile; for no kernels, what most need."""
+    def begin(self, kernels: Iterable[Kernel], device: torch.device, more: bool) -> None:
+        """Let what `load` will need be made meanwhile; for no kernels, what most need. `more`: others will follow."""
 
     def load(
         self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
@@ -58,9 +58,9 @@ class _Packages:
         made: Kernel = self._package("codegen").generate(group, options, many=many)
         return made
 
-    def begin(self, kernels: Iterable[Kernel], device: torch.device) -> None:
+    def begin(self, kernels: Iterable[Kernel], device: torch.device, more: bool) -> None:
         if traits(device).host:
-            self._package("runtime").begin(kernels)
+            self._package("runtime").begin(kernels, more)
 
     def load(
         self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
@@ -92,6 +92,30 @@ def generate(group: Group, options: Options, many: bool = False) -> Kernel:
     return TARGETS[others[0] if others else HOST.type].generate(group, options, many=many)
 
 
+FIRST = 24_000  # characters of kernels for which machine code is begun before the others are written
+FASTER = 3  # than making machine code of kernels is writing them
+
+
+def generate_all(groups: Iterable[Group], options: Options) -> dict[str, Kernel]:
+    """The kernels of groups, by their names. Machine code for the first ones is made while the others are written, in a
+    few portions: each but the first begins about when the one before it is done."""
+    kernels: dict[str, Kernel] = {}
+    waiting: dict[str, Kernel] = {}
+    known, begun = set[str](), 0
+    for group in groups:
+        kernel = kernels[group.name] = generate(group, options)
+        if kernel.symbol in known:
+            continue
+        known.add(kernel.symbol)
+        waiting[kernel.symbol] = kernel
+        size = sum(len(each.text) for each in waiting.values())
+        if size >= max(FIRST, FASTER * begun):
+            begin(waiting.values(), more=True)
+            begun += size
+            waiting.clear()
+    return kernels
+
+
 def by_device(kernels: Iterable[Kernel]) -> dict[torch.device, list[Kernel]]:
     """The kernels of each device."""
     found: dict[torch.device, list[Kernel]] = {}
@@ -100,11 +124,11 @@ def by_device(kernels: Iterable[Kernel]) -> dict[torch.device, list[Kernel]]:
     return found
 
 
-def begin(kernels: Iterable[Kernel], devices: Iterable[torch.device] = ()) -> None:
+def begin(kernels: Iterable[Kernel], devices: Iterable[torch.device] = (), more: bool = False) -> None:
     """Let machine code that `load` will be asked for be made while Python goes on; without kernels, what most programs
     on `devices` need."""
     for device, mine in {**{device: [] for device in devices}, **by_device(kernels)}.items():
-        TARGETS[device.type].begin(mine, device)
+        TARGETS[device.type].begin(mine, device, more)
 
 
 def load(kernels: Iterable[Kernel], meanwhile: Callable[[torch.device], None]) -> dict[str, Callable[..., Any]]:

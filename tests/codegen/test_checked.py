@@ -47,7 +47,7 @@ def target(request, monkeypatch) -> str:
     """Compiled programs use the target's kernels, checked."""
     generate, load = GENERATE[request.param], LOAD[request.param]
     made = SimpleNamespace(
-        unavailable=lambda device: "", generate=generate, begin=lambda kernels, device: None,
+        unavailable=lambda device: "", generate=generate, begin=lambda kernels, device, more: None,
         load=lambda kernels, device, meanwhile: load(kernels),
     )
     monkeypatch.setitem(targets.TARGETS, "cpu", made)

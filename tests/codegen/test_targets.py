@@ -33,7 +33,7 @@ class Evaluated:
         self.groups[group.name] = group
         return Kernel(group.name, group_text(group), tuple(buffers.values()), ())
 
-    def begin(self, kernels, device):
+    def begin(self, kernels, device, more):
         self.begun = device
 
     def load(self, kernels, device, meanwhile):

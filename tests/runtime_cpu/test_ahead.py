@@ -6,18 +6,30 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from dovetail import targets
 from dovetail.errors import InternalError
+from dovetail.ir.loops import Const
+from dovetail.options import Options
+from dovetail.runtime import cpu
 from dovetail.runtime.cpu import ahead, loading, machine
 from dovetail.runtime.cpu.loading import Loader
 from dovetail.runtime.dispatch.reentrancy import BESIDE
 from dovetail.runtime.store import Store
 from tests.architecture.project import ROOT
+from tests.codegen.harness import op, pointwise
 from tests.runtime_cpu.test_loading import _call, _kernel
+
+
+def _group(extra):
+    x = torch.empty(10)
+    made = pointwise(lambda a: op("add", a, Const(extra, torch.float32)), {"x": x}, torch.empty(10))
+    return replace(made, name=f"add_{extra}")
 
 
 def _refuse(*given):
@@ -36,6 +48,22 @@ def test_what_was_made_ahead_is_not_made_again(monkeypatch, tmp_path):
         assert torch.equal(_call(loaded[kernel.symbol], x), x + extra)
     assert not loader.ahead
     assert Loader().load(kernels, store).keys() == loaded.keys(), "not on disk"
+
+
+def test_portions(monkeypatch):
+    """While LLVM is busy, the thread reads texts itself."""
+    begun, x = [], torch.randn(50)
+    monkeypatch.setattr(targets, "FIRST", 1)
+    monkeypatch.setattr(targets, "begin", lambda kernels, more: begun.append([*kernels]) or cpu.begin(kernels, more))
+    groups = [_group(extra=80.5 + k) for k in range(9)]
+    with BESIDE:
+        made = targets.generate_all([*groups, *groups], Options())
+        cpu.begin(made.values())
+    assert [len(each) for each in begun] == [1, 3]
+    monkeypatch.setattr(loading, "_compile", _refuse)
+    loaded = cpu.load(made.values())
+    for k, group in enumerate(groups):
+        assert torch.equal(_call(loaded[made[group.name].symbol], x), x + (80.5 + k))
 
 
 def test_what_is_at_hand_is_not_made_ahead(tmp_path):
@@ -83,7 +111,8 @@ def test_a_text_that_llvm_rejects():
         Loader().link({"f": "define i32 @f() { nonsense }"}, Store(None))
 
 
-def test_what_nobody_loads_is_dropped():
+def test_what_nobody_loads_is_dropped(monkeypatch):
+    monkeypatch.setattr(loading, "MOST_AHEAD", 4)
     loader = Loader()
     for k in range(loading.MOST_AHEAD + 5):
         loader.begin([_kernel(extra=100.5 + k)], Store(None))

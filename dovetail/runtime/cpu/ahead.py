@@ -31,22 +31,26 @@ class Object:
 
 
 def begin(objects: Sequence[Object]) -> bool:
-    """Are they under way? The texts are read here: on the thread each step would wait for Python's lock anew."""
+    """Are they under way? Texts are read here if LLVM is free: on the thread each step waits for Python's lock anew."""
     if threading.stack_size():
         return False  # a program that chose how deep threads may go did not think of LLVM
     try:
-        modules = [machine.read(list(each.texts.values())) for each in objects]
+        modules = [] if BESIDE.locked() else [_read(each) for each in objects]
         threading.Thread(target=_make, args=(objects, modules)).start()
     except RuntimeError:  # LLVM's, or a program that ends starts no threads
         return False
     return True
 
 
+def _read(found: Object) -> Any:
+    return machine.read(list(found.texts.values()))
+
+
 def _make(objects: Sequence[Object], modules: list[Any]) -> None:
     try:
         for each in objects:
             with BESIDE, contextlib.suppress(RuntimeError, MemoryError):
-                each.made = machine.emit(modules.pop(0), each.speed)
+                each.made = machine.emit(modules.pop(0) if modules else _read(each), each.speed)
             each.done.set()
     finally:
         for each in objects:

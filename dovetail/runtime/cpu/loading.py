@@ -31,7 +31,7 @@ _helping: list[llvm.ExecutionEngine] = []
 #: Kernels that are kept for whoever compiles the same again, though no program has them any more.
 MOST = 1000
 #: Objects that are made ahead, at most: those of a program that is not loaded after all are never asked for.
-MOST_AHEAD = 16
+MOST_AHEAD = 64
 
 
 class Loader:
@@ -48,11 +48,12 @@ class Loader:
         self.ahead: deque[ahead.Object] = deque(maxlen=MOST_AHEAD)
         self.lock = threading.RLock()
 
-    def begin(self, kernels: Iterable[Kernel], disk: Disk) -> None:
-        """Let what `load` will need be made meanwhile: for no kernels, what most need."""
+    def begin(self, kernels: Iterable[Kernel], disk: Disk, more: bool = False) -> None:
+        """Let what `load` will need be made meanwhile: for no kernels, what most need. `more` will follow, and what
+        calls these kernels with those."""
         with self.lock:
             missing = [k for k in {k.symbol: k for k in kernels}.values() if k.symbol not in self.functions]
-            objects = [ahead.Object(self.unmade(texts, disk), speed) for texts, speed in _needed(missing)]
+            objects = [ahead.Object(self.unmade(texts, disk), speed) for texts, speed in _needed(missing, more)]
             objects = [each for each in objects if each.texts]
             if objects and _room(text for each in objects for text in each.texts.values()) and ahead.begin(objects):
                 self.ahead += objects
@@ -167,11 +168,12 @@ def _launcher(name: str) -> dict[str, str]:
     return {name: text + (openmp.DECLARATIONS if openmp.connect() else openmp.SERIAL)}
 
 
-def _needed(kernels: Sequence[Kernel]) -> Iterator[tuple[dict[str, str], int]]:
+def _needed(kernels: Sequence[Kernel], more: bool) -> Iterator[tuple[dict[str, str], int]]:
     """Texts of objects that `load` asks for, and how they are made."""
     if not kernels:
         yield _launcher(LAUNCH), machine.FAST
-    yield _callers(map(_arguments, kernels)), machine.QUICK
+    if not more:
+        yield _callers(map(_arguments, kernels)), machine.QUICK
     for many, launcher in ((False, LAUNCH), (True, LAUNCH_MANY)):
         texts = {k.symbol: k.text for k in kernels if k.many is many}
         if texts:
@@ -193,9 +195,9 @@ def _compile(texts: Mapping[str, str], speed: int) -> bytes:
 _process = Loader()
 
 
-def begin(kernels: Iterable[Kernel]) -> None:
-    """Let machine code that `load` will be asked for be made meanwhile."""
-    _process.begin(kernels, Disk(default_folder()))
+def begin(kernels: Iterable[Kernel], more: bool = False) -> None:
+    """Let machine code that `load` will be asked for be made meanwhile. `more`: for other kernels as well."""
+    _process.begin(kernels, Disk(default_folder()), more)
 
 
 def blobs(kernels: Iterable[Kernel], device: torch.device, disk: Disk) -> dict[str, bytes]:
