@@ -39,12 +39,9 @@ def trace_continuation(s: Session, rest: Continuation, args: tuple) -> Value:
     names = rest.parameters()
     s.residual.header = ", ".join(names)
     given: list[tuple[Any, Source]] = list(zip(args, map(Arg, names)))
-    s.ends.blocks = [source for real, source in given if _leaves_block(real)]
+    exits = [(real, at) for real, at in given if getattr(real, "__name__", None) == "__exit__"]
+    s.ends.blocks = [at for real, at in exits if isinstance(real, (MethodType, BuiltinMethodType))]
     return run_frames(s, suspended_frames(s, rest, given))[1]
-
-
-def _leaves_block(real: Any) -> bool:
-    return getattr(real, "__name__", None) == "__exit__" and isinstance(real, (MethodType, BuiltinMethodType))
 
 
 def suspended_frames(s: Session, rest: Continuation, values: list[tuple[Any, Source]]) -> list[Frame]:
