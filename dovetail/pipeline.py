@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.fx
 
-from dovetail import guards, targets
+from dovetail import attention, guards, targets
 from dovetail.assembly import (
     AsCaptured,
     Built,
@@ -81,6 +81,7 @@ from dovetail.lower import in_stages, in_turns, lower
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.passes.dead_code import remove_dead
+from dovetail.normalize.recording.templates import TEMPLATES
 from dovetail.normalize.text import aten_text
 from dovetail.normalize.wrapper_tensors import take_apart
 from dovetail.ops.calls.autograd_calls import needs_autograd, needs_engine, without_gradients
@@ -101,6 +102,8 @@ from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule,
 
 if TYPE_CHECKING:
     from dovetail.compilation import Compilation
+
+TEMPLATES.update(attention.TEMPLATES)
 
 
 def compile_entry(wanted: Compilation) -> guards.Entry:

@@ -25,7 +25,7 @@ from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.devices import on_gpu
 from dovetail.ops.calls.flex_attention import narrowed, strides_like
 from dovetail.ops.lowering import build
-from dovetail.ops.own.template import template
+from dovetail.ops.own.template import begin, template
 
 Tensors = Sequence[torch.Tensor]
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -118,8 +118,10 @@ class Kernels:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernels: Kernels, *given: torch.Tensor) -> Any:
+        code = kernels.forward()
+        begin(code, given[0].device)
         with torch._C._AutoDispatchBelowAutograd():
-            out, logarithms, largest = template(list(given), kernels.forward())
+            out, logarithms, largest = template(list(given), code)
         ctx.kernels = kernels
         ctx.save_for_backward(out, logarithms, *given)
         ctx.set_materialize_grads(False)
@@ -140,5 +142,7 @@ class _Attention(torch.autograd.Function):
         codes: list[Callable[[Strides], str]] = [ctx.kernels.query, ctx.kernels.key]
         with _disable_current_modes():
             texts = [code(tangent.stride()) for code in codes]
+            for text in texts:
+                begin(text, query.device)
         (of_query,), of_others = map(partial(template, given), texts)
         return None, of_query, *of_others, *nothing

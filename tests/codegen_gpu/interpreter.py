@@ -45,7 +45,22 @@ def _patch_lang_tensor(tensor: Any, scope: Any) -> None:
     scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
 
+_dot = InterpreterBuilder.create_dot
+
+
+def _create_dot(self: Any, left: Any, right: Any, *rest: Any) -> Any:
+    """NumPy has no bfloat16: the interpreter would multiply the bits."""
+    return _dot(self, _widened(left), _widened(right), *rest)
+
+
+def _widened(handle: Any) -> Any:
+    if handle.dtype.scalar != tl.bfloat16:
+        return handle
+    return TensorHandle((handle.data.astype(numpy.uint32) << 16).view(numpy.float32), tl.float32)
+
+
 InterpreterBuilder.binary_op = _binary_op
+InterpreterBuilder.create_dot = _create_dot
 interpreter._patch_lang_tensor = _patch_lang_tensor
 
 

@@ -10,16 +10,19 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import dovetail
 from dovetail.attention import fused
+from dovetail.attention.ranges import Grid, ranges
 from dovetail.codegen.gpu import attention as templates
 from dovetail.ir.attention import Tiles
 from dovetail.ir.template import template_of
 from dovetail.runtime.gpu import templates as launches
+from dovetail.runtime.gpu.loading import to_binary
 from tests.codegen_gpu.interpreter import load
 
 SLOPES = torch.tensor([0.5, 0.25, 1.0, -0.125])
 BIAS = torch.linspace(-1, 1, 4 * 140).reshape(4, 140).t()
 DOCUMENTS = torch.arange(70) // 30
 HOST = torch.device("cpu")
+CHOSEN = templates.blocks
 
 
 def interpreted(given, code):
@@ -131,3 +134,95 @@ def test_gradients(name, launched):
     for mine, theirs, given in zip(got, want, args, strict=True):
         torch.testing.assert_close(mine.double(), theirs, rtol=1e-4, atol=2e-5)
         assert mine.stride() == given.stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half(dtype, launched):
+    """As exact as products of rounded numbers are, summed in float32."""
+    program, _ = CASES["window"]
+    args, weights = inputs(dtype=dtype), torch.linspace(-1, 1, 1 << 15)
+    compiled = dovetail.compile(program, fullgraph=True)
+    got = [compiled(*args), *gradients(compiled, args, weights.to(dtype))]
+    exact = [a.double() for a in args]
+    want = [program(*exact), *gradients(program, exact, weights.to(dtype).double())]
+    assert len(launched) == 4 and got[0].dtype is dtype
+    for mine, theirs in zip(got, want, strict=True):
+        assert float((mine.double() - theirs).abs().max() / theirs.abs().max()) < 3 * torch.finfo(dtype).eps
+
+
+def test_autocast(launched):
+    program, _ = CASES["window"]
+    with torch.autocast("cpu", torch.bfloat16):
+        got = dovetail.compile(program, fullgraph=True)(*inputs())
+    assert launched and got.dtype is torch.bfloat16
+
+
+def table_with_gradient(q, k, v):
+    table = q.mean((0, 2, 3))
+    return flex_attention(q, k, v, lambda score, b, h, i, j: score + table[h])
+
+
+def index_from_a_tensor(q, k, v):
+    return flex_attention(q, k, v, lambda score, b, h, i, j: score + SLOPES[DOCUMENTS[i]])
+
+
+def a_row_for_each(q, k, v):
+    return flex_attention(q, k, v, lambda score, b, h, i, j: score + BIAS[i].sum())
+
+
+LEFT = {
+    "no number of tensor cores": (CASES["plain"][0], {"widths": (8, 16)}),
+    "float64": (CASES["plain"][0], {"dtype": torch.float64}),
+    "a table with a gradient": (table_with_gradient, {}),
+    "an index that nothing is known of": (index_from_a_tensor, {}),
+    "more than an element": (a_row_for_each, {}),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_left_to_products(name, launched):
+    program, sizes = LEFT[name]
+    args, weights = inputs(**sizes), torch.linspace(-1, 1, 1 << 15)
+    got = gradients(dovetail.compile(program, fullgraph=True), args, weights)
+    assert not launched
+    torch.testing.assert_close(got, gradients(program, args, weights), rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_varies_is_left_to_products(launched):
+    compiled = dovetail.compile(CASES["plain"][0], dynamic=True)
+    for rows in 20, 24, 28:
+        args = inputs(rows, rows)
+        torch.testing.assert_close(compiled(*args), CASES["plain"][0](*args))
+
+
+@pytest.mark.parametrize("setting", [{"check_kernels": True}, {"numerics": "eager"}])
+def test_settings_that_kernels_do_not_heed(setting, launched):
+    with dovetail.config.patch(**setting):
+        dovetail.compile(CASES["plain"][0])(*inputs())
+    assert not launched
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_machine_code(width, monkeypatch, launched):
+    monkeypatch.setattr(templates, "blocks", CHOSEN)
+    monkeypatch.setattr(launches, "run", lambda given, code: launched.append(code) or zeros(code))
+    args = inputs(256, 256, widths=(width, width), dtype=torch.bfloat16)
+    program, _ = case(window, alibi, rows=256, keys=256)
+    gradients(dovetail.compile(program), args, torch.ones(1, dtype=torch.bfloat16).expand(1 << 20))
+    kernels = [launches.kernel_of(template_of(code), HOST) for code in launched]
+    assert len(kernels) == 3 and all(to_binary(k, 90).shared <= 227 << 10 for k in kernels)
+
+
+def zeros(code):
+    made = template_of(code).results
+    return [torch.zeros(r.sizes, dtype=r.type).as_strided(r.sizes, r.strides) for r in made]
+
+
+def test_blocks_of_places():
+    """Which are hidden, and which are seen in full."""
+    (mask_mod,) = [torch.fx.symbolic_trace(lambda b, h, i, j: ((i >= j) & (i - j < 32),))]
+    rows = ranges(mask_mod, Grid((1, 1, 64, 64), 16, 8))
+    assert rows.full and rows.part
+    assert rows.table == (0, 0, 0, 2, 0, 0, 2, 4, 0, 2, 4, 6, 2, 4, 6, 8)
+    keys = ranges(mask_mod, Grid((1, 1, 60, 64), 16, 8, across=True))
+    assert keys.table[:8] == (0, 1, 2, 3, 0, 1, 2, 3) and keys.table[-4:] == (3, 3, 3, 4)

@@ -24,6 +24,11 @@ def launched(given: list[torch.Tensor], code: str) -> list[torch.Tensor]:
     return found
 
 
+def begin(code: str, device: torch.device) -> None:
+    """Let the kernel be compiled before it is launched."""
+    loaded("dovetail.runtime.gpu.templates").begin(code, device)
+
+
 def _specs(given: list[torch.Tensor], code: str) -> tuple[Spec, ...]:
     return tuple(Spec(r.sizes, r.strides, r.type, given[0].device) for r in template_of(code).results)
 

@@ -70,6 +70,12 @@ def load(
         return {key[0]: _loaded[key] for key in wanted}
 
 
+def compiled(kernel: Kernel, device: torch.device) -> None:
+    """Machine code of the kernel for the device is on disk afterwards."""
+    major, minor = torch.cuda.get_device_capability(device)
+    _binaries([kernel], 10 * major + minor, Store(default_folder()))
+
+
 def blobs(kernels: Iterable[Kernel], device: torch.device, store: Store) -> dict[str, bytes]:
     """What is on disk of the kernels' machine code for the device, by key."""
     major, minor = torch.cuda.get_device_capability(device)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import torch
 
+from dovetail.ir.devices import GPU
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.ir.loops import Buffer
 from dovetail.ir.template import Template, template_of
-from dovetail.runtime.gpu.loading import load
+from dovetail.runtime.gpu.loading import available, compiled, load
 
 Tensors = list[torch.Tensor]
 _ready: dict[tuple[str, torch.device], Callable[[Sequence[torch.Tensor]], Tensors]] = {}
+_begun: dict[str, Future[None]] = {}  # by symbol
+_POOL = ThreadPoolExecutor(4)
+
+
+def begin(code: str, device: torch.device) -> None:
+    """Let the kernel be compiled while Python goes on."""
+    template = template_of(code)
+    if device.type == GPU and not available(device) and template.symbol not in _begun:
+        _begun[template.symbol] = _POOL.submit(compiled, kernel_of(template, device), device)
 
 
 def run(given: Sequence[torch.Tensor], code: str) -> Tensors:
@@ -34,6 +45,9 @@ def kernel_of(template: Template, device: torch.device) -> Kernel:
 
 
 def _callable(template: Template, device: torch.device) -> Callable[[Sequence[torch.Tensor]], Tensors]:
+    begun = _begun.pop(template.symbol, None)
+    if begun is not None:
+        wait([begun])  # where it has failed, it will again
     launch = load([kernel_of(template, device)], device)[template.symbol]
     table = torch.tensor(template.table, dtype=torch.int32, device=device)
     results = [(r.sizes, r.strides, r.type) for r in template.results]
