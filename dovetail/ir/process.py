@@ -11,13 +11,15 @@ from collections.abc import Iterator
 #: 100 for each.
 LEAST = 16 << 20
 FOR_EACH_CHARACTER = 128
+#: For a thread: its stack, and the address space in which the C library gives it memory (128 MiB in glibc).
+FOR_A_THREAD = 160 << 20
 
 
-def room_to_compile(characters: int) -> bool:
+def room_to_compile(characters: int, on_a_thread: bool = False) -> bool:
     """Asks the system for as many bytes of the address space as compiling may take, and gives them back: LLVM ends the
     process where there are none."""
     try:
-        mmap.mmap(-1, LEAST + FOR_EACH_CHARACTER * characters).close()
+        mmap.mmap(-1, LEAST + FOR_EACH_CHARACTER * characters + FOR_A_THREAD * on_a_thread).close()
     except (OSError, MemoryError):
         return False
     return True

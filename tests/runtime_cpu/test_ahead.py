@@ -81,7 +81,7 @@ def _raising(*given):
 NO_THREAD = {
     "it ends": lambda patch: patch.setattr(threading.Thread, "start", _raising),
     "of a size of its own": lambda patch: patch.setattr(threading, "stack_size", lambda: 1 << 16),
-    "no memory": lambda patch: patch.setattr(loading, "room_to_compile", lambda characters: False),
+    "no memory": lambda patch: patch.setattr(loading, "room_to_compile", lambda characters, on_a_thread: False),
 }  # fmt: skip
 
 

@@ -55,7 +55,8 @@ class Loader:
             missing = [k for k in {k.symbol: k for k in kernels}.values() if k.symbol not in self.functions]
             objects = [ahead.Object(self.unmade(texts, disk), speed) for texts, speed in _needed(missing, more)]
             objects = [each for each in objects if each.texts]
-            if objects and _room(text for each in objects for text in each.texts.values()) and ahead.begin(objects):
+            texts = [text for each in objects for text in each.texts.values()]
+            if texts and _room(texts, on_a_thread=True) and ahead.begin(objects):
                 self.ahead += objects
 
     def unmade(self, texts: Mapping[str, str], disk: Disk) -> dict[str, str]:
@@ -181,8 +182,8 @@ def _needed(kernels: Sequence[Kernel], more: bool) -> Iterator[tuple[dict[str, s
             yield texts, machine.FAST
 
 
-def _room(texts: Iterable[str]) -> bool:
-    return room_to_compile(sum(map(len, texts)))
+def _room(texts: Iterable[str], on_a_thread: bool = False) -> bool:
+    return room_to_compile(sum(map(len, texts)), on_a_thread)
 
 
 def _compile(texts: Mapping[str, str], speed: int) -> bytes:
