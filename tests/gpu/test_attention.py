@@ -36,7 +36,7 @@ def inputs(dtype, heads, rows, keys, width):
 
 def results(fn, tensors):
     out = fn(*tensors)
-    weights = torch.linspace(-1, 1, out.numel(), device="cuda", dtype=out.dtype).view_as(out)
+    weights = torch.linspace(-1, 1, out.numel(), device="cuda", dtype=torch.float64).view_as(out).to(out.dtype)
     return out, *torch.autograd.grad(out, tensors, weights)
 
 
