@@ -29,6 +29,11 @@ EFFECTIVE = frozenset((print, object.__init__))
 NATIVE = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, type)
 #: Parameters that a native callable takes by name too and has no signature to say so.
 NAMED = {str: ("object", "encoding", "errors")}
+#: A parameter as a native callable's text has it, where its default is a word; `*` and `/` are no parameters.
+PLAIN = re.compile(r"\$?(\w+)(=([-\w.']+|\(\)))?|[*/]")
+#: What its text has where it does not say exactly what it takes.
+VAGUE = re.compile(r"\*\w|<unrepresentable>")
+HEAP_TYPE = 1 << 9  # of a class's flags: made by a program, or like it
 REFUSED = re.compile(r"(takes|expected|needs) .*argument|keyword|missing|positional|have at least|specify a default")
 
 
@@ -105,11 +110,33 @@ def _look_at(real: Any, count: int, names: tuple[str, ...]) -> TypeError | tuple
 
 def _parameters(real: Any) -> list[inspect.Parameter] | None:
     """None where the callable does not say exactly what it takes."""
+    text = real.__text_signature__ if not isinstance(real, type) or not real.__flags__ & HEAP_TYPE else None
+    if text and VAGUE.search(text):
+        return None
+    parts = text[1:-1].split(", ") if text else []
+    if parts and all(map(PLAIN.fullmatch, parts)):
+        return _written(parts, getattr(real, "__self__", None) is not None)
     try:
         found = list(inspect.signature(real).parameters.values())
     except (ValueError, TypeError):
         return None
     return None if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in found) else found
+
+
+def _written(parts: list[str], bound: bool) -> list[inspect.Parameter]:
+    """What `inspect` finds, which copies the table of modules and compiles the text to know the defaults' values."""
+    found: list[inspect.Parameter] = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for part in parts:
+        name, default, _ = part.partition("=")
+        if name == "/":
+            found = [p.replace(kind=p.POSITIONAL_ONLY) for p in found]
+        elif name == "*":
+            kind = inspect.Parameter.KEYWORD_ONLY
+        elif not (bound and name[0] == "$"):
+            only = inspect.Parameter.POSITIONAL_ONLY if name[0] == "$" else kind
+            found.append(inspect.Parameter(name.lstrip("$"), only, default=default or inspect.Parameter.empty))
+    return found
 
 
 def _refusal(real: Any, count: int, names: tuple[str, ...]) -> TypeError | None:
