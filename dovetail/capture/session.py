@@ -123,12 +123,14 @@ class Session(Rules):
 
     def user_line(self) -> str:
         """`file:line` of the instruction that runs now."""
-        frame = next((f for f in reversed(self.frames) if f.code.code not in HIDDEN), None)
-        return "" if frame is None else f"{frame.code.code.co_filename}:{frame.line()}"
+        for frame in reversed(self.frames):
+            if id(frame.code.code) not in HIDDEN:
+                return f"{frame.code.code.co_filename}:{frame.line()}"
+        return ""
 
     def user_frames(self) -> list[Any]:
         """The frames of code that the user knows of, outermost first."""
-        return [frame for frame in self.frames if frame.code.code not in HIDDEN]
+        return [frame for frame in self.frames if id(frame.code.code) not in HIDDEN]
 
     def stack(self) -> tuple[Location, ...]:
         """Where the traced program is, outermost frame first."""

@@ -34,6 +34,8 @@ class GuardKind(Enum):
     OWN_LACKS = "an object whose own dictionary has no key payload"
     SIZE = "a Computed condition on sizes and numbers; v is what the first of them is read from"
 
+    __hash__ = object.__hash__  # of a member, which is one of its kind: an Enum's own hashes the name in Python
+
 
 @dataclass(frozen=True, slots=True)
 class Follows:

@@ -16,12 +16,20 @@ and everything else is a path from a root. `name()` is what the user reads in me
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from dovetail.ir.literals import literal
 from dovetail.ir.records import dataclass
+
+
+@cache
+def _parts(cls: Any) -> Callable[[Any], Any]:
+    """Reads what says which source it is."""
+    return attrgetter(*cls.__match_args__)
 
 
 class Source:
@@ -36,7 +44,7 @@ class Source:
         try:
             return self._hash  # type: ignore[attr-defined]
         except AttributeError:
-            found = hash(tuple([getattr(self, name) for name in self.__match_args__]))  # type: ignore[attr-defined]
+            found = hash(_parts(type(self))(self))  # type: ignore[arg-type]
             object.__setattr__(self, "_hash", found)
             return found
 

@@ -184,7 +184,7 @@ class Waiting:
     def places(self) -> tuple[Location, ...]:
         """Its line in a traceback."""
         code = decode(self.point.code)
-        if code.code in HIDDEN:
+        if id(code.code) in HIDDEN:
             return ()
         place = Location(code.code.co_filename, code.position(self.point.at)[0] or 0, code.code.co_name)
         return (place,)

@@ -188,7 +188,7 @@ def cleanup_throw(f: Frame, i: Instruction) -> None:
 
 def _again(f: Frame, error: Value) -> Raised:
     """Its traceback has this frame already, unless it is one that tracebacks never have."""
-    return Raised(error, again=f.code.code not in HIDDEN)
+    return Raised(error, again=id(f.code.code) not in HIDDEN)
 
 
 @op("RERAISE")

@@ -186,7 +186,7 @@ class Frame:
             frames = self.s.frames
             index = next((k for k in range(len(frames) - 1, -1, -1) if frames[k] is self), 0)
             self._outer = frames[index - 1].stack() if index else ()
-        return self._outer if self.code.code in HIDDEN else (*self._outer, self.location())
+        return self._outer if id(self.code.code) in HIDDEN else (*self._outer, self.location())
 
 
 # What a mistake in a handler raises; where breaks are allowed, plain Python takes the instruction over.

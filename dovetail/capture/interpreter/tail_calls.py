@@ -50,21 +50,24 @@ def of_call(function: Any, args: list[Any]) -> Any:
         if type(function.receiver) is GeneratorValue and function.function.native() in ADVANCING:
             return function.receiver
         function = function.function
-    for kind, awaited in AWAITED:
-        if isinstance(function, kind):
-            return awaited(function, args)
-    return None
+    awaited = _awaited(type(function))  # type: ignore[arg-type]
+    return None if awaited is None else awaited(function, args)
+
+
+@functools.cache
+def _awaited(cls: type) -> Callable[[Any, list[Any]], Any] | None:
+    return next((awaited for kind, awaited in AWAITED if issubclass(cls, kind)), None)
 
 
 def _of_known(function: Any, args: list[Any]) -> Any:
     real = function.real
-    if any(real is each for each in LOOKING_UP):  # by identity: what it is may refuse to be compared
+    if id(real) in LOOKING_UP:  # what it is may refuse to be compared
         return OPERATOR
     return of_instance(type(real))
 
 
 #: Built-in functions that call methods of their arguments, and say themselves which one.
-LOOKING_UP = frozenset((len, next, getattr, setattr, hasattr))
+LOOKING_UP = frozenset(map(id, (len, next, getattr, setattr, hasattr)))
 
 
 def of_instance(cls: type) -> Any:
