@@ -1,4 +1,4 @@
-"""Random programs on numbers out of tensors, compiled as one graph: results, gradients, mutations and errors beside eager's.
+"""Random programs on numbers out of tensors, compiled as one graph: results, gradients and errors beside eager's.
 
     python -m tests.fuzz.items [--count 2000] [--first 0] [--backend dovetail]
 
