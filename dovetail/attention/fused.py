@@ -29,8 +29,10 @@ from dovetail.ops.own.template import begin, template
 
 Tensors = Sequence[torch.Tensor]
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-#: Tensor cores multiply 16 numbers at least; of wider rows no block fits into registers.
+#: Tensor cores multiply 16 numbers at least.
 WIDTHS = (16, 32, 64, 128, 256)
+#: Of fewer rows, as of a word that is generated, most of a block is empty and programs are few; their scores are small.
+FEWEST_ROWS = 16
 
 
 def recorded(
@@ -60,11 +62,25 @@ def _fits(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: An
         return False
     given = (query, key, value)
     alike = query.dtype in DTYPES and all(t.dim() == 4 and t.numel() and t.dtype is query.dtype for t in given)
-    if not alike or not query.shape[0] == key.shape[0] == value.shape[0] or query.shape[1] % key.shape[1]:
+    return alike and _in_blocks(query, key, value)
+
+
+def _in_blocks(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+    given = (query, key, value)
+    if not query.shape[0] == key.shape[0] == value.shape[0] or query.shape[1] % key.shape[1]:
         return False
-    short = all(abs(s) * n < 1 << 31 for t in given for n, s in zip(t.shape[2:], t.stride()[2:], strict=True))
+    widest = (*query.shape[:3], max(query.shape[3], value.shape[3]))
+    short = all(_short(t.shape, t.stride()) for t in given) and _short(widest, strides_like(widest, query))
     rows = math.prod(query.shape[:3]) < 1 << 31 and value.shape[1:3] == key.shape[1:3]
-    return short and rows and query.shape[3] in WIDTHS and value.shape[3] in WIDTHS
+    many = query.shape[2] >= FEWEST_ROWS
+    most = templates.widest(query.dtype)
+    wide = all(width in WIDTHS and width <= most for width in (query.shape[3], value.shape[3]))
+    return short and rows and many and wide
+
+
+def _short(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Do 32 bits hold the places of a head?"""
+    return all(abs(step) * n < 1 << 30 for n, step in zip(sizes[2:], strides[2:], strict=True))
 
 
 def _is_table(tensor: Any, device: torch.device) -> bool:
@@ -135,6 +151,7 @@ class _Attention(torch.autograd.Function):
         if tangent is None and of_logarithms is None:
             return None, None, None, None, *nothing
         tangent = torch.zeros_like(out) if tangent is None else tangent
+        tangent = tangent if _short(tangent.shape, tangent.stride()) else tangent.contiguous()
         delta = (out.to(torch.float32) * tangent.to(torch.float32)).sum(-1)
         if of_logarithms is not None:
             delta = delta - of_logarithms / math.log(2)

@@ -9,6 +9,7 @@ from torch.nn.attention import flex_attention as flex
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import dovetail
+from benchmarks import flex as benchmark
 from dovetail.attention import fused
 from dovetail.attention.ranges import Grid, ranges
 from dovetail.codegen.gpu import attention as templates
@@ -103,7 +104,7 @@ CASES = {
     "shared heads": case(window, alibi, heads=(4, 2), widths=(32, 16)),
     "one shared head": case(None, capped, heads=(4, 1), widths=(16, 32)),
     "logarithms": (logarithms, {"heads": (4, 2), "rows": 37}),
-    "a row": case(lambda b, h, i, j: i + 3 >= j, alibi, rows=1),
+    "few rows": case(lambda b, h, i, j: i + 3 >= j, alibi, rows=17),
 }
 
 
@@ -173,6 +174,7 @@ def a_row_for_each(q, k, v):
 LEFT = {
     "no number of tensor cores": (CASES["plain"][0], {"widths": (8, 16)}),
     "float64": (CASES["plain"][0], {"dtype": torch.float64}),
+    "a row": (CASES["plain"][0], {"rows": 1}),
     "a table with a gradient": (table_with_gradient, {}),
     "an index that nothing is known of": (index_from_a_tensor, {}),
     "more than an element": (a_row_for_each, {}),
@@ -211,6 +213,17 @@ def test_machine_code(width, monkeypatch, launched):
     gradients(dovetail.compile(program), args, torch.ones(1, dtype=torch.bfloat16).expand(1 << 20))
     kernels = [launches.kernel_of(template_of(code), HOST) for code in launched]
     assert len(kernels) == 3 and all(to_binary(k, 90).shared <= 227 << 10 for k in kernels)
+
+
+def test_the_benchmark_is_taken(monkeypatch, launched):
+    monkeypatch.setattr(launches, "run", lambda given, code: launched.append(code) or zeros(code))
+    program = benchmark.program("cpu", (1, 16, 256, 64), 64)
+    tensors = [torch.randn(1, 16, 256, 64, dtype=torch.bfloat16) for _ in range(3)]
+    compiled = dovetail.compile(program, fullgraph=True)
+    benchmark.passes(compiled, tensors, False)()
+    assert len(launched) == 1
+    benchmark.passes(compiled, [t.requires_grad_() for t in tensors], True)()
+    assert len(launched) == 4
 
 
 def zeros(code):

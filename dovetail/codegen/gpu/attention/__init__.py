@@ -5,7 +5,7 @@ and hidden by expressions of the loop IR, written where they are needed.
 """
 
 from dovetail.codegen.gpu.attention.backward import key_gradients, query_gradient
-from dovetail.codegen.gpu.attention.blocks import blocks
+from dovetail.codegen.gpu.attention.blocks import blocks, widest
 from dovetail.codegen.gpu.attention.forward import forward
 
-__all__ = ["blocks", "forward", "key_gradients", "query_gradient"]
+__all__ = ["blocks", "forward", "key_gradients", "query_gradient", "widest"]

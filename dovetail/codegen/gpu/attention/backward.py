@@ -48,10 +48,10 @@ def _keys(writer: AttentionWriter) -> Iterator[str]:
     yield from block_of_keys(writer)
     yield "weights = tl.exp2(power - start)"
     yield f"y = {tile('values', a.value, 'columns', 'down_value', writer.columns_exist)}"
-    yield "change = weights * (tl.dot(z, y, input_precision='ieee') - common)"
+    yield f"change = weights * (tl.dot(z, y, {writer.precision}) - common)"
     yield "@gradient"
     yield "@hide gradient 0.0"
-    yield f"found = tl.dot(gradient.to({name(a.dtype)}), tl.trans(k), found, input_precision='ieee')"
+    yield f"found = tl.dot(gradient.to({name(a.dtype)}), tl.trans(k), found, {writer.precision})"
 
 
 def key_gradients(
@@ -101,7 +101,7 @@ def _rows(writer: AttentionWriter, tangent: Strides) -> Iterator[str]:
     yield from places("columns", "i", f"{start}[None, :]", a.rows, blocks.rows)
     exists = f"columns < {a.rows}" if writer.rows_exist else ""
     yield f"x = {tile('queries', a.query, 'columns', 'down', exists)}"
-    yield f"score = tl.dot(k, x, input_precision='ieee') * {a.scale!r}"
+    yield f"score = tl.dot(k, x, {writer.precision}) * {a.scale!r}"
     yield "@power"
     yield f"@shown {exists}"
     yield "@hide power float('-inf')"
@@ -111,9 +111,9 @@ def _rows(writer: AttentionWriter, tangent: Strides) -> Iterator[str]:
     yield "weights = tl.exp2(power - start)"
     yield f"across = {start}[:, None]"
     yield f"z = {tile('tangents', tangent, 'across', 'wide_value', f'across < {a.rows}' if exists else '')}"
-    yield f"found_value = tl.dot(weights.to({name(a.dtype)}), z, found_value, input_precision='ieee')"
+    yield f"found_value = tl.dot(weights.to({name(a.dtype)}), z, found_value, {writer.precision})"
     yield f"common = tl.load(delta + head * {a.rows} + columns{other})"
-    yield "change = weights * (tl.dot(y, tl.trans(z), input_precision='ieee') - common)"
+    yield f"change = weights * (tl.dot(y, tl.trans(z), {writer.precision}) - common)"
     yield "@gradient"
     yield "@hide gradient 0.0"
-    yield f"found = tl.dot(gradient.to({name(a.dtype)}), tl.trans(x), found, input_precision='ieee')"
+    yield f"found = tl.dot(gradient.to({name(a.dtype)}), tl.trans(x), found, {writer.precision})"

@@ -10,15 +10,20 @@ from dovetail.ir.attention import Tiles
 #: cores of Hopper take 64 rows a group of four warps. Larger blocks would load less, but registers hold no more scores.
 _HALF = {
     "forward": {64: Tiles(64, 64, 4, 3), 128: Tiles(64, 64, 4, 2), 256: Tiles(64, 32, 4, 2)},
-    "query": {64: Tiles(64, 32, 4, 3), 128: Tiles(64, 64, 4, 2), 256: Tiles(64, 32, 4, 1)},
-    "key": {64: Tiles(32, 64, 4, 3), 128: Tiles(64, 64, 4, 2), 256: Tiles(32, 64, 4, 1)},
+    "query": {64: Tiles(64, 32, 4, 3), 128: Tiles(64, 64, 4, 2), 256: Tiles(64, 32, 8, 1)},
+    "key": {64: Tiles(32, 64, 4, 3), 128: Tiles(64, 64, 4, 2), 256: Tiles(32, 64, 8, 1)},
 }
-#: float32 is multiplied without tensor cores, so that registers are what limits blocks.
+#: Of float32, in which a block takes twice the memory: three products of half precision make one.
 _FULL = {
-    "forward": {64: Tiles(64, 32, 4, 2), 128: Tiles(32, 32, 4, 2), 256: Tiles(16, 32, 4, 1)},
-    "query": {64: Tiles(32, 32, 4, 1), 128: Tiles(16, 32, 4, 1), 256: Tiles(16, 16, 4, 1)},
-    "key": {64: Tiles(32, 32, 4, 1), 128: Tiles(32, 16, 4, 1), 256: Tiles(16, 16, 4, 1)},
+    "forward": {64: Tiles(64, 64, 4, 2)},
+    "query": {64: Tiles(32, 64, 4, 2)},
+    "key": {64: Tiles(64, 32, 4, 2)},
 }
+
+
+def widest(dtype: torch.dtype) -> int:
+    """The widest heads that blocks fit into registers of."""
+    return max((_FULL if dtype is torch.float32 else _HALF)["forward"])
 
 
 def blocks(kind: str, dtype: torch.dtype, width: int) -> Tiles:

@@ -77,7 +77,7 @@ def _step(writer: AttentionWriter) -> Iterator[str]:
     exists = f"across < {a.keys}" if writer.columns_exist else ""
     yield f"across = step * {writer.blocks.keys} + tl.arange(0, {writer.blocks.keys})[:, None]"
     yield f"y = {tile('values', a.value, 'across', 'wide_value', exists)}"
-    yield f"found = tl.dot(weights.to({name(a.dtype)}), y, found * less[:, None], input_precision='ieee')"
+    yield f"found = tl.dot(weights.to({name(a.dtype)}), y, found * less[:, None], {writer.precision})"
     yield "most = above"
 
 
@@ -87,7 +87,7 @@ def block_of_keys(writer: AttentionWriter) -> Iterator[str]:
     start = f"step * {writer.blocks.keys} + tl.arange(0, {writer.blocks.keys})[None, :]"
     yield from places("columns", "j", start, a.keys, writer.blocks.keys)
     yield f"k = {tile('keys', a.key, 'columns', 'down', writer.columns_exist)}"
-    yield f"score = tl.dot(x, k, input_precision='ieee') * {a.scale!r}"
+    yield f"score = tl.dot(x, k, {writer.precision}) * {a.scale!r}"
     yield "@power"
     yield f"@shown {writer.columns_exist}"
     yield "@hide power float('-inf')"

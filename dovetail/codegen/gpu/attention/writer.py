@@ -44,6 +44,8 @@ class AttentionWriter:
         self.em.symbols = frozenset({dims.as_symbol(attention.scores.places[_PLACES.index(along)])})
         for table in attention.scores.tables:
             self.em.signature.pointer(table.name)
+        #: A float32 is multiplied as the sum of two TF32; the product of the smaller ones is left out.
+        self.precision = f"input_precision='{'tf32x3' if attention.dtype is torch.float32 else 'ieee'}'"
         uneven = attention.rows % blocks.rows != 0, attention.keys % blocks.keys != 0
         #: Under what condition a place of a block exists; empty where all do.
         self.rows_exist = f"rows < {attention.rows}" if uneven[0] else ""
