@@ -86,7 +86,7 @@ def _gather(values: Iterable[Any], found: list[Any]) -> None:
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """The same tuples and lists, holding what `change` makes of each leaf."""
     if isinstance(value, (tuple, list)):
-        return type(value)(mapped(inner, change) for inner in value)
+        return type(value)([mapped(v, change) if isinstance(v, (tuple, list)) else change(v) for v in value])
     return change(value)
 
 

@@ -70,13 +70,15 @@ def intact(s: Session, function: Any) -> bool:
     if not isinstance(function, FunctionType):
         return True
     entries, methods = _names(function)
-    every = [(table, name, table.get(name)) for table, name in entries]
+    new = function not in s.relied.inside
+    every = [(table, name, table.get(name)) for table, name in entries] if new else []
     if any(foreign(found) for _, _, found in every if callable(found)):
         return False
     if any(foreign(s.static(torch.Tensor, name)) for name in methods):
         return False
     for table, name, found in every:
         rely_on_entry(s, table, table.get("__name__", ""), name, found)
+    s.relied.inside.add(function)
     return True
 
 

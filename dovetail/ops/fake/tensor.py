@@ -204,13 +204,18 @@ def _found(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         args, kwargs = tuple(map(concrete, args)), {k: concrete(v) for k, v in kwargs.items()}
     if func._schema.name in PLAIN:
         raise needed()
-    infer = loaded("dovetail.ops.fake.infer").infer  # with every operator's row, which a warm start does without
-    result = infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
+    result = _inference().infer(func, args, kwargs, FakeTensor, from_meta, refuse_unusual)
     if args and type(args[0]) is FakeTensor and (facts(func).view or func._schema.name in SHARING):
         for made in result if isinstance(result, (tuple, list)) else (result,):
             if made is not args[0]:
                 made._owner = args[0].owner
     return result
+
+
+@cache
+def _inference() -> Any:
+    """With every operator's row, which a warm start does without."""
+    return loaded("dovetail.ops.fake.infer")
 
 
 def _symbolic(value: Any) -> bool:
