@@ -6,10 +6,12 @@ let PyTorch's meta kernel answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+
+from dovetail.ops.fake.rules.layout import contiguous
 
 
 class Spec(NamedTuple):
@@ -25,6 +27,12 @@ class Spec(NamedTuple):
 def fresh(sizes: tuple, strides: tuple, like: torch.Tensor) -> Spec:
     """Memory of its own with the dtype and on the device of `like`."""
     return Spec(sizes, strides, like.dtype, like.device)
+
+
+def in_one_piece(sizes: Iterable[Any], like: torch.Tensor, dtype: torch.dtype | None = None) -> Spec:
+    """A fresh result in rows, on the device of `like` and of its type unless that is told."""
+    sizes = tuple(sizes)
+    return Spec(sizes, contiguous(sizes), dtype or like.dtype, like.device)
 
 
 class ForOverload(NamedTuple):

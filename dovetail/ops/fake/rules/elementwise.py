@@ -9,8 +9,8 @@ import torch
 
 from dovetail.ir.devices import on_host, traits
 from dovetail.ops.fake.dtype_probe import probe, probe_reduction
-from dovetail.ops.fake.result_spec import Spec, fresh
-from dovetail.ops.fake.rules.layout import broadcast, contiguous, elementwise_strides, in_one_piece
+from dovetail.ops.fake.result_spec import Spec, fresh, in_one_piece
+from dovetail.ops.fake.rules.layout import broadcast, contiguous, elementwise_strides
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty
 
 aten = torch.ops.aten

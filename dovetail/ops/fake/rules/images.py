@@ -8,12 +8,11 @@ from typing import Any
 import torch
 
 from dovetail.ir.devices import GPU, HOST, on_gpu, on_host
-from dovetail.ops.fake.result_spec import Spec, fresh
+from dovetail.ops.fake.result_spec import Spec, fresh, in_one_piece
 from dovetail.ops.fake.rules.layout import (
     channels_last,
     contiguous,
     elementwise_strides,
-    in_one_piece,
     strides_suggest_channels_last,
 )
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty, general, same

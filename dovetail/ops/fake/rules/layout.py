@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from dovetail.ir import dims
-from dovetail.ops.fake.result_spec import Spec
 from dovetail.ops.fake.symbolic.size_questions import (
     all_same,
     general,
@@ -36,12 +35,6 @@ def contiguous(sizes: Iterable[Any]) -> Sizes:
         strides.append(step)
         step = step * (size if not isinstance(size, int) or size > 1 else 1)
     return tuple(reversed(strides))
-
-
-def in_one_piece(sizes: Iterable[Any], like: torch.Tensor, dtype: torch.dtype | None = None) -> Spec:
-    """A fresh result in rows, on the device of `like` and of its type unless that is told."""
-    sizes = tuple(sizes)
-    return Spec(sizes, contiguous(sizes), dtype or like.dtype, like.device)
 
 
 def broadcast(shapes: Sequence[Sizes]) -> Sizes:

@@ -9,8 +9,8 @@ import torch
 
 from dovetail.ir.devices import on_gpu, on_host
 from dovetail.ops.fake.dtype_probe import probe_reduction
-from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh
-from dovetail.ops.fake.rules.layout import axis, elementwise_strides, in_one_piece
+from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh, in_one_piece
+from dovetail.ops.fake.rules.layout import axis, elementwise_strides
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from dovetail.ir.devices import on_host
-from dovetail.ops.fake.result_spec import Spec, fresh
+from dovetail.ops.fake.result_spec import Spec, fresh, in_one_piece
 from dovetail.ops.fake.rules.elementwise import common_device
-from dovetail.ops.fake.rules.layout import contiguous, in_one_piece, is_one
+from dovetail.ops.fake.rules.layout import contiguous, is_one
 from dovetail.ops.fake.rules.view_rules import expand
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty, same
 

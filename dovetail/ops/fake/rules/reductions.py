@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from dovetail.ops.fake.dtype_probe import probe_reduction
-from dovetail.ops.fake.result_spec import ForOverload
-from dovetail.ops.fake.rules.layout import in_one_piece
+from dovetail.ops.fake.result_spec import ForOverload, in_one_piece
 
 _NO_IDENTITY = frozenset(("max", "min", "amax", "amin", "argmax", "argmin", "median", "aminmax"))
 

@@ -15,8 +15,8 @@ import torch
 
 from dovetail.ir import dims
 from dovetail.ir.reshape import chunks, reshaped_strides
-from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh
-from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides, in_one_piece, in_rows, is_one
+from dovetail.ops.fake.result_spec import ForOverload, Spec, fresh, in_one_piece
+from dovetail.ops.fake.rules.layout import axis, contiguous, elementwise_strides, in_rows, is_one
 from dovetail.ops.fake.symbolic.number import needed
 from dovetail.ops.fake.symbolic.size_questions import (
     all_same,
