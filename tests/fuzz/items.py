@@ -45,8 +45,8 @@ def f(x, y, half, wide, whole):
     a, b, c = x.sum().item(), float(y.max()), wide.mean().item()
     i, j, flag = int(whole.sum()), whole[0].item(), (x > 0.3).any().item()
 """
-#: Differences that rounding explains, relative and absolute.
-CLOSE = {torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 1e-9}
+#: Differences that rounding explains, relative and absolute; numbers in wide programs come out of narrow sums, too.
+CLOSE = {torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 2e-6}
 
 
 def _drawn(chosen: random.Random, texts: dict[str, int]) -> str:
