@@ -115,9 +115,17 @@ def of_attribute(s: Session, value: Value, name: str) -> Any:
     """For `value.name`, where a function computes it."""
     if not isinstance(value, ObjectValue) or isinstance(value, ExceptionValue) or name.startswith("__"):
         return None
-    if type(s.static(value.cls, "__getattribute__")) is FUNCTION:
+    known, key = s.classes.computing, (value.cls, name)
+    found = known.get(key, MISSING)
+    if found is MISSING:
+        found = known[key] = _of_attribute(s, *key)
+    return found
+
+
+def _of_attribute(s: Session, cls: type, name: str) -> Any:
+    if type(s.static(cls, "__getattribute__")) is FUNCTION:
         return None
-    static, fallback = s.static(value.cls, name), s.static(value.cls, "__getattr__")
+    static, fallback = s.static(cls, name), s.static(cls, "__getattr__")
     if static is MISSING:
         return fallback.__code__ if type(fallback) is FUNCTION else None
     if fallback is not MISSING or type(static) is functools.cached_property:

@@ -49,5 +49,7 @@ def _sees(node: torch.fx.Node) -> bool:
     if not node.op.startswith("call"):
         return False
     names = str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).split(".")
+    if VIEWS.isdisjoint(names):
+        return not SEEING.isdisjoint(names)
     dtype = any(isinstance(a, torch.dtype) for a in (*node.args, *node.kwargs.values()))
-    return not SEEING.isdisjoint(names) or dtype and not VIEWS.isdisjoint(names)
+    return dtype or not SEEING.isdisjoint(names)

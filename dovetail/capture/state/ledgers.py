@@ -83,6 +83,12 @@ class Classes:
     stand_ins: dict[int, Any] = field(default_factory=dict)  # by the identity of the value
     private: set[int] = field(default_factory=set)  # real objects that hold stand-ins
     statics: dict[tuple[type, str], Any] = field(default_factory=dict)  # what was looked up
+    computing: dict[tuple[type, str], Any] = field(default_factory=dict)  # what that says in `tail_calls.of_attribute`
+
+    def forget(self) -> None:
+        """A class has changed: look everything up again."""
+        self.statics.clear()
+        self.computing.clear()
 
 
 @dataclass(slots=True)

@@ -112,9 +112,15 @@ def _rule(func: Any) -> Callable[..., Any] | None:
 
 def refuse_data_dependent(func: Any) -> None:
     """Raise Unsupported where the operator's tags say that its result depends on values."""
-    for tag, (code, why) in _DATA_DEPENDENT.items():
-        if tag in func.tags or _UNTAGGED.get(func) is tag:
-            raise Unsupported(code, f"{func} cannot be part of a graph: {why}", _REMEDY)
+    found = _dependence(func)
+    if found is not None:
+        raise Unsupported(found[0], f"{func} cannot be part of a graph: {found[1]}", _REMEDY)
+
+
+@cache
+def _dependence(func: Any) -> tuple[str, str] | None:
+    tags = {*func.tags, _UNTAGGED.get(func)}
+    return next((found for tag, found in _DATA_DEPENDENT.items() if tag in tags), None)
 
 
 def _in_place_view(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -212,6 +218,7 @@ def _unheard(schema: Any) -> Any:
     return warnings.catch_warnings(action="ignore") if writes else nullcontext()
 
 
+@cache
 def _takes_device(func: Any) -> bool:
     return any(a.name == "device" for a in func._schema.arguments)
 

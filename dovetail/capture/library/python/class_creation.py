@@ -106,7 +106,7 @@ def create(s: Session, meta: type, name: str, bases: Args, table: dict[str, Valu
     s.classes.made[made] = (meta, name)
     # Python itself wraps some functions of a class, such as __new__, around their stand-ins
     s.classes.private.update(id(v) for v in made.__dict__.values() if type(v) in (staticmethod, classmethod))
-    s.classes.statics.clear()
+    s.classes.forget()
     cls = ClassValue(made)
     s.objects.by_identity[id(made)] = cls
     s.objects.keep.append(made)

@@ -231,7 +231,7 @@ def _dataclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
         made = MAKE_DATACLASS(cls, *options)
     except (TypeError, ValueError) as error:
         s.throw_native(error)
-    s.classes.statics.clear()
+    s.classes.forget()
     if made is cls:
         return args[0]
     s.classes.made[made] = s.classes.made[cls]  # with slots it is another class

@@ -19,7 +19,10 @@ from dovetail.ops.fake.symbolic.symint import dim_of, is_size, symint
 
 def symbolic(values: Iterable[Any]) -> bool:
     """Is one of these sizes not a plain int?"""
-    return any(type(v) is not int and isinstance(v, torch.SymInt) for v in values)
+    return any(issubclass(kind, torch.SymInt) for kind in {*map(type, values)} - _PLAIN)
+
+
+_PLAIN = frozenset((int,))
 
 
 def sizes_behind(values: Iterable[Any]) -> Sizes | None:
