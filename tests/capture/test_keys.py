@@ -117,6 +117,23 @@ def test_a_tuple_given_twice():
         compare(compiled(torch.ones(1), a, b), fn(torch.ones(1), a, b))
 
 
+SLICES = ["{(a, 1): 1}.get((b, 1))", "hash(a) == hash(b), a in {b}", "len({a, b, slice(1, 2)})"]
+
+
+@pytest.mark.parametrize("text", SLICES)
+def test_slices(text):
+    """They are equal and have a hash since Python 3.12, before that they have none."""
+    fn = eval(f"lambda x, a, b: (x + 1, {text})")
+    for function in (fn, dovetail.compile(fn, backend="eager")):
+        for a, b, equal in ((slice(1, 2), slice(1, 2), True), (slice(1, None), slice(1, 2), False)):
+            try:
+                found = function(torch.ones(1), a, b)[1:]
+            except TypeError as error:
+                assert "unhashable type" in str(error) and slice.__hash__ is None
+            else:
+                assert found in ([(1,), (True, True)] if equal else [(None,), (False, False), (2,)])
+
+
 def test_keys_that_have_no_hash():
     class Unhashable:
         __eq__ = object.__ne__

@@ -16,7 +16,7 @@ from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, Const, NotNative, Session, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodKey, MethodValue
-from dovetail.capture.values.containers import TupleValue
+from dovetail.capture.values.containers import SliceValue, TupleValue
 from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.sets import SetValue
 from dovetail.capture.values.tensor import ChosenTensor, TensorValue, refuse_choice
@@ -44,6 +44,8 @@ def hashable(s: Session, value: Value) -> Any:
             return UserKey.of(s, value)
     if isinstance(value, TupleValue):
         return tuple(hashable(s, item) for item in value.all(s))
+    if isinstance(value, SliceValue):  # where Python lets it be a key
+        return slice(*[hashable(s, part) for part in value.parts()])
     return _reference(s, value) if value.cls is weakref.ref else _identity(s, value)
 
 
@@ -93,6 +95,8 @@ def identified(s: Session, value: Value) -> list[Value]:
     """The entry relies on which objects there are in a key: its hash is made of their addresses. Gives the objects."""
     if isinstance(value, TupleValue):
         return [found for item in value.all(s) for found in identified(s, item)]
+    if isinstance(value, SliceValue):
+        return [found for part in value.parts() for found in identified(s, part)]
     if isinstance(value, MethodValue):
         return identified(s, value.receiver)
     if is_object(value) and not isinstance(value, TensorValue) and not isinstance(value.source, (Bound, NoneType)):

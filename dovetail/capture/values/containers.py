@@ -357,11 +357,13 @@ class SliceValue(Value):
         parts = {"start": self.start, "stop": self.stop, "step": self.step}
         return parts[name] if name in parts else s.generic_get_attr(self, name)
 
+    def parts(self) -> tuple[Value, Value, Value]:
+        return self.start, self.stop, self.step
+
     def native(self) -> slice:
-        parts = (self.start, self.stop, self.step)
-        if any(isinstance(part, ObjectValue) for part in parts):
+        if any(isinstance(part, ObjectValue) for part in self.parts()):
             raise NotNative(self)  # its __index__ may give something else next time
-        return slice(*[part.native() for part in parts])
+        return slice(*[part.native() for part in self.parts()])
 
 
 class ViewValue(Value):
