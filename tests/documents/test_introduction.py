@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback as tb
 
 import pytest
@@ -167,8 +168,7 @@ def test_inference_and_training_give_eagers_results() -> None:
     model = Densely().eval()
     inp = torch.randn(4, 3, 8, 8)
     with torch.no_grad():
-        found = dovetail.compile(model, mode="reduce-overhead")(inp)
-        torch.testing.assert_close(found, model(inp), rtol=1e-3, atol=1e-4)  # convolutions take TF32
+        torch.testing.assert_close(dovetail.compile(model, mode="reduce-overhead")(inp), model(inp))
     loss = dovetail.compile(model)(inp).sum()
     loss.backward()
     assert all(p.grad is not None for p in model.parameters())
@@ -202,7 +202,10 @@ def test_inference_on_a_gpu() -> None:
     model = Densely().eval().cuda()
     inp = torch.randn(16, 3, 128, 128).cuda()
     with torch.no_grad():
-        torch.testing.assert_close(dovetail.compile(model, mode="reduce-overhead")(inp), model(inp))
+        found, eager = dovetail.compile(model, mode="reduce-overhead")(inp), model(inp)
+        exact = copy.deepcopy(model).double()(inp.double())
+    mine, theirs = ((t - exact).abs().max() for t in (found, eager))
+    assert mine <= 4 * theirs + 1e-6  # convolutions take TF32
 
 
 def test_pytorchs_own_timer() -> None:

@@ -56,4 +56,4 @@ def test_a_step_that_updates_a_metric(name: str) -> None:
             torch.testing.assert_close(compiled(one, x, t), step(other, x, t))
     torch.testing.assert_close(one.compute(), other.compute())
     assert one.update_count == other.update_count == 3
-    compilations(breaks=name == "mean")  # it looks for NaN
+    compilations(None if name == "mean" else 0)  # it looks for NaN, in as many frames as Python makes of it
