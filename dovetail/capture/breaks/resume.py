@@ -95,11 +95,19 @@ def _yielding(code: CodeType, point: Point) -> list[tuple[str, int]]:
     return [("LOAD_CONST", len(code.co_consts)), ("YIELD_VALUE", at.arg), (after.name, after.arg)]
 
 
+def _caches() -> dict[str, int]:
+    table: Any = dis._inline_cache_entries  # type: ignore[attr-defined]
+    return table if isinstance(table, dict) else {n: table[k] for n, k in dis.opmap.items() if k < len(table)}
+
+
+CACHES = _caches()  # units behind an instruction that Python keeps what it has learned in: nothing, at first
+
+
 def _emit(out: bytearray, name: str, arg: int) -> None:
     for shift in (24, 16, 8):
         if arg >> shift:
             out += bytes((dis.EXTENDED_ARG, arg >> shift & 255))
-    out += bytes((dis.opmap[name], arg & 255))
+    out += bytes((dis.opmap[name], arg & 255)) + bytes(2 * CACHES.get(name, 0))
 
 
 def _locations(units: int) -> bytes:
