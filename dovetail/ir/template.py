@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from functools import lru_cache
 
 import torch
 
 from dovetail.ir.records import dataclass
+from dovetail.ir.stores import remembered
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Template:
         return json.dumps(asdict(self))
 
 
-@lru_cache(256)
+@remembered(256)
 def template_of(code: str) -> Template:
     """The template that `Template.code` has written."""
     found = json.loads(code)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import dovetail
+from dovetail.diagnostics.breaks import BREAKS
 
 from .compiling import anew, compilations  # noqa: F401
 
@@ -56,4 +57,6 @@ def test_a_step_that_updates_a_metric(name: str) -> None:
             torch.testing.assert_close(compiled(one, x, t), step(other, x, t))
     torch.testing.assert_close(one.compute(), other.compute())
     assert one.update_count == other.update_count == 3
-    compilations(None if name == "mean" else 0)  # it looks for NaN, in as many frames as Python makes of it
+    compilations(None if name == "mean" else 0)
+    # A mean looks for NaN, in as many frames as Python makes of it.
+    assert {met.code for met in BREAKS.all()} == ({"data-dependent-branch"} if name == "mean" else set())

@@ -50,7 +50,7 @@ def _parts(value: Any) -> Any:
     if isinstance(value, SetValue):
         return list(value.entries.values())
     if isinstance(value, SliceValue):
-        return [value.start, value.stop, value.step]
+        return value.parts()
     if isinstance(value, MethodValue):
         return [value.receiver]
     return ()

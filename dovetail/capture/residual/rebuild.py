@@ -225,7 +225,7 @@ class Rebuilder:
         return self.start(value, f"{self.known(value.cls)}([{items}])")
 
     def slice(self, value: SliceValue) -> str:
-        return self.local(f"slice({', '.join(self.expr(v) for v in (value.start, value.stop, value.step))})")
+        return self.local(f"slice({', '.join(self.expr(v) for v in value.parts())})")
 
     def function(self, value: FunctionValue) -> str:
         if value.real is not MISSING:

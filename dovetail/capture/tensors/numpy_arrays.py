@@ -204,7 +204,7 @@ def has_array(value: Any) -> bool:
     if isinstance(value, SequenceValue):
         return any(has_array(v) for v in value.items)
     if isinstance(value, SliceValue):
-        return any(map(has_array, (value.start, value.stop, value.step)))
+        return any(map(has_array, value.parts()))
     return isinstance(value, (ArrayValue, TensorValue))
 
 
@@ -259,7 +259,7 @@ def _argument(s: Session, label: str, value: Value) -> Any:
         items = [_argument(s, label, v) for v in value.all(s)]
         return tuple(items) if isinstance(value, TupleValue) else items
     if isinstance(value, SliceValue):
-        return slice(*(_argument(s, label, v) for v in (value.start, value.stop, value.step)))
+        return slice(*(_argument(s, label, v) for v in value.parts()))
     if isinstance(value, DictValue):
         return refuse(s, f"{label} is given a dictionary")
     try:

@@ -331,7 +331,7 @@ def _sequence_to_graph(s: Session, value: SequenceValue, numbers: bool) -> tuple
 
 
 def _slice_to_graph(s: Session, value: SliceValue, numbers: bool) -> tuple[Any, Any]:
-    parts = [to_graph(s, v) for v in (value.start, value.stop, value.step)]
+    parts = [to_graph(s, v) for v in value.parts()]
     return slice(*(p[0] for p in parts)), slice(*(p[1] for p in parts))
 
 

@@ -97,7 +97,7 @@ def _outside(s: Session, tensor: TensorValue, index: Value) -> bool:
 
 
 def _numbers(place: Any) -> list:
-    return [place.start, place.stop, place.step] if isinstance(place, SliceValue) else [place]
+    return [*place.parts()] if isinstance(place, SliceValue) else [place]
 
 
 def _open(place: Value) -> bool:
@@ -152,14 +152,10 @@ def _late_part(s: Session, tensor: Any, index: Any) -> Value | None:
 def _bounds(s: Session, index: Any) -> Any:
     """The index with numbers for the tensors that bound its slices; None where there are none."""
     given = index.all(s) if isinstance(index, TupleValue) else [index]
-    if not any(isinstance(p, TensorValue) for v in given if isinstance(v, SliceValue) for p in _parts(v)):
+    if not any(isinstance(p, TensorValue) for v in given if isinstance(v, SliceValue) for p in v.parts()):
         return None
-    found = [SliceValue(*(_bound(s, p) for p in _parts(v))) if isinstance(v, SliceValue) else v for v in given]
+    found = [SliceValue(*(_bound(s, p) for p in v.parts())) if isinstance(v, SliceValue) else v for v in given]
     return TupleValue(found) if isinstance(index, TupleValue) else found[0]
-
-
-def _parts(value: SliceValue) -> tuple[Any, Any, Any]:
-    return value.start, value.stop, value.step
 
 
 def _bound(s: Session, value: Any) -> Any:

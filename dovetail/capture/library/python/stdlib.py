@@ -179,7 +179,7 @@ def _copy_const(s: Session, value: Value, memo: Memo) -> Value:
 def _copy_slice(s: Session, value: SliceValue, memo: Memo) -> Value:
     if memo is None or copy.deepcopy(ONE_SLICE) is ONE_SLICE:
         return value
-    start, stop, step = (copied(s, part, memo) for part in (value.start, value.stop, value.step))
+    start, stop, step = (copied(s, part, memo) for part in value.parts())
     memo[id(value)] = SliceValue(start, stop, step)
     return memo[id(value)]
 
