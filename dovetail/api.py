@@ -32,7 +32,7 @@ from dovetail.interop.backends import (
     register_backend,
     set_default_backend,
 )
-from dovetail.interop.shapes_spec import varying_names
+from dovetail.interop.shapes_spec import attached, varying_names
 from dovetail.ir import marks
 from dovetail.ir.marks import original_of
 from dovetail.loading import loaded
@@ -70,18 +70,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 def compile(
     model: F, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ..., mode: str | None = ...,
     options: Mapping[str, Any] | None = ..., disable: bool = ..., name: str | None = ...,
-    recompile_limit: int | None = ..., isolate_recompiles: bool = ..., shapes_spec: Any = ...,
+    recompile_limit: int | None = ..., isolate_recompiles: bool = ..., dynamic_shapes: Any = ...,
+    shapes_spec: Any = ...,
 ) -> F: ...  # fmt: skip
 @overload
 def compile(
     model: None = None, *, fullgraph: bool = ..., dynamic: bool | None = ..., backend: Any = ...,
     mode: str | None = ..., options: Mapping[str, Any] | None = ..., disable: bool = ..., name: str | None = ...,
-    recompile_limit: int | None = ..., isolate_recompiles: bool = ..., shapes_spec: Any = ...,
+    recompile_limit: int | None = ..., isolate_recompiles: bool = ..., dynamic_shapes: Any = ...,
+    shapes_spec: Any = ...,
 ) -> Callable[[F], F]: ...  # fmt: skip
 def compile(
     model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None,
     mode: str | None = None, options: Mapping[str, Any] | None = None, disable: bool = False, name: str | None = None,
-    recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None,
+    recompile_limit: int | None = None, isolate_recompiles: bool = False, dynamic_shapes: Any = None,
+    shapes_spec: Any = None,
 ) -> Any:  # fmt: skip
     """Compile a function, method, callable or `nn.Module`; a call or a decorator.
 
@@ -97,28 +100,45 @@ def compile(
     name: shown with the function's own in messages and profiles.
     recompile_limit: entries for calls of one kind, in place of `config.recompile_limit`.
     isolate_recompiles: whether the entries are this call's own. They always are.
-    shapes_spec: sizes and numbers that vary from the first call on, as `torch.fx.experimental.dynamic_spec` has them.
+    dynamic_shapes: sizes and numbers that vary from the first call on, as `torch.fx.experimental.dynamic_spec` has
+        them. What `@dynamic_spec` has put on the model counts, too.
+    shapes_spec: the name of `dynamic_shapes` until PyTorch 2.14.
 
     A compiled module is an instance of the model's class and shares its state. Nothing is compiled before the
     first call. Raises InvalidArgument for arguments that make no sense, with the valid ones listed.
     """
     request = request_of(
-        fullgraph, dynamic, backend, mode, options, False, name, recompile_limit, isolate_recompiles, shapes_spec
-    )
+        fullgraph, dynamic, backend, mode, options, False, name, recompile_limit, isolate_recompiles, dynamic_shapes,
+        shapes_spec,
+    )  # fmt: skip
     if model is None:
-        return lambda fn: fn if disable else _compile(fn, request)
-    return model if disable else _compile(model, request)
+        return lambda fn: fn if disable else _compile(fn, _decorated(request, fn))
+    return model if disable else _compile(model, _decorated(request, model))
+
+
+def _decorated(request: Request, model: Any) -> Request:
+    """The request with what `@dynamic_spec` has put on the model. Raises InvalidArgument where both say something."""
+    spec = attached(model)
+    if spec is None:
+        return request
+    if request.varying:
+        raise InvalidArgument("give either dynamic_shapes or the decorator @dynamic_spec, not both")
+    return Request(**{**request.arguments, "varying": varying_names(spec)})
 
 
 def request_of(
     fullgraph: bool = False, dynamic: bool | None = None, backend: Any = None, mode: str | None = None,
     options: Mapping[str, Any] | None = None, disable: bool = False, name: str | None = None,
-    recompile_limit: int | None = None, isolate_recompiles: bool = False, shapes_spec: Any = None,
+    recompile_limit: int | None = None, isolate_recompiles: bool = False, dynamic_shapes: Any = None,
+    shapes_spec: Any = None,
 ) -> Request:  # fmt: skip
     """What `compile` makes of its arguments, checked."""
     _flag("isolate_recompiles", isolate_recompiles)
-    if shapes_spec is not None and dynamic is not None:
-        raise InvalidArgument("give either dynamic or shapes_spec, not both")
+    if dynamic_shapes is not None and shapes_spec is not None:
+        raise InvalidArgument("give either dynamic_shapes or shapes_spec, which is its older name")
+    dynamic_shapes = shapes_spec if dynamic_shapes is None else dynamic_shapes
+    if dynamic_shapes is not None and dynamic is not None:
+        raise InvalidArgument("give either dynamic or dynamic_shapes, not both")
     if name is not None and not isinstance(name, str):
         raise InvalidArgument(f"name must be a text, not {name!r}")
     backend = _backend(backend)
@@ -132,7 +152,7 @@ def request_of(
         checked_options(own) | checked_limit(recompile_limit, own),
         name=name,
         guard_filter=guard_filter,
-        varying=varying_names(shapes_spec),
+        varying=varying_names(dynamic_shapes),
     )
 
 

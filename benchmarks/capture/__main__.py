@@ -1,6 +1,7 @@
 """`make bench-capture`: is every model one graph and equal to eager? How long does capture take beside torch.compile?
 
-python -m benchmarks.capture [--only NAME ...] [--parts checks warm cold] [--repeats N] [--json FILE]
+python -m benchmarks.capture [--only NAME ...] [--parts checks warm cold] [--repeats N] [--device cuda] [--json FILE]
+python -m benchmarks.capture --drawn 60 --number 7      architectures of the libraries' lists, at random
 
 Every measurement runs in a process of its own. Capture is timed with the backend `eager`, which runs graphs as they
 are. Exit status 1 if a model crashed or gave another result than eager.
@@ -23,25 +24,31 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..session import describe
-from .architectures import CASES
+from .architectures import CASES, case
+from .drawn import draw
 from .report import Result, summary, table
 from .worker import CONTENDERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PARTS = ("checks", "warm", "cold")
+#: Of the server; asking for GPUs as PyTorch does by default would keep its forks from using one.
+ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
 def main() -> int:
     options = _arguments()
-    names, results = options.only or list(CASES), []
-    servers = {part: Server(part) for part in options.parts}
+    names, results = _names(options), []
+    wanted = options.drawn or len(names)
+    servers = {part: Server(part, options.device) for part in options.parts}
     with _progress() as progress:
-        task = progress.add_task("", total=len(names))
+        task = progress.add_task("", total=wanted)
         for name in names:
+            if sum(not r.skipped for r in results) == wanted:
+                break
             progress.update(task, description=name)
             results.append(run_case(name, servers, options.repeats))
             _write(options.json, results)
-            progress.advance(task)
+            progress.update(task, completed=sum(not r.skipped for r in results))
     console = Console(width=190)
     console.print(table(results))
     for line in [*summary(results), describe()]:
@@ -49,11 +56,17 @@ def main() -> int:
     return 1 if any(r.crashed or r.wrong for r in results) else 0
 
 
+def _names(options: argparse.Namespace) -> list[str]:
+    return options.only or (draw(options.number) if options.drawn else list(CASES))
+
+
 def run_case(name: str, servers: dict[str, Server], repeats: int) -> Result:
     """Everything about one model; times are medians over fresh processes."""
-    result = Result(name, CASES[name].kind)
+    result = Result(name, case(name).kind)
     if "checks" in servers:
         result.checks = servers["checks"].ask(name)
+    if result.skipped:
+        return result
     if "warm" in servers:
         result.warm = _medians([servers["warm"].ask(name) for _ in range(repeats)])
     if "cold" in servers:
@@ -70,12 +83,12 @@ def _medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
 class Server:
     """The process that measures one part; it starts with its first question."""
 
-    def __init__(self, part: str) -> None:
-        self.command = [sys.executable, "-W", "ignore", "-m", "benchmarks.capture.server", part]
+    def __init__(self, part: str, device: str) -> None:
+        self.command = [sys.executable, "-W", "ignore", "-m", "benchmarks.capture.server", part, device]
 
     @functools.cached_property
     def process(self) -> subprocess.Popen[str]:
-        environment = os.environ | {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+        environment = os.environ | ENVIRONMENT
         return subprocess.Popen(
             self.command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True,
@@ -104,11 +117,18 @@ def _write(path: Path | None, results: list[Result]) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=list(CASES), metavar="NAME", help="these models")
+    parser.add_argument("--only", nargs="*", metavar="NAME", help="these; hf:NAME and timm:NAME are libraries'")
+    parser.add_argument("--drawn", type=int, default=0, metavar="COUNT", help="so many drawn ones that run eagerly")
+    parser.add_argument("--number", type=int, default=0, help="which ones are drawn")
+    parser.add_argument("--device", default="cpu", help="where the models are: cpu or cuda")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS), help="these measurements")
     parser.add_argument("--repeats", type=int, default=1, help="processes for each time; the median counts")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    return parser.parse_args()
+    options = parser.parse_args()
+    unknown = [name for name in options.only or () if ":" not in name and name not in CASES]
+    if unknown:
+        parser.error(f"no models of these names: {', '.join(unknown)}; known are {', '.join(CASES)}")
+    return options
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .drawn import Drawn
 from .small import build, inputs_for, small_config
 
 Inputs = dict[str, torch.Tensor]
@@ -86,3 +87,30 @@ OVERRIDES: dict[str, Mapping[str, Any]] = {
 }
 
 CASES = {name: Case(name, kind, OVERRIDES.get(name, {})) for kind, names in MODELS.items() for name in names.split()}
+
+
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A case whose model and inputs are on a device."""
+
+    case: Case | Drawn
+    device: str
+
+    @property
+    def generates(self) -> bool:
+        return self.case.generates
+
+    def make(self) -> tuple[torch.nn.Module, Inputs]:
+        model, inputs = self.case.make()
+        return model.to(self.device), {name: tensor.to(self.device) for name, tensor in inputs.items()}
+
+
+AnyCase = Case | Drawn | Placed
+
+
+def case(name: str, device: str = "cpu") -> AnyCase:
+    """The case of that name; one with a colon is an architecture of a library as it is."""
+    found = Drawn(name) if ":" in name else CASES[name]
+    return found if device == "cpu" else Placed(found, device)

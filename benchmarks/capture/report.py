@@ -26,6 +26,11 @@ class Result:
     cold: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def skipped(self) -> str:
+        """Why eager mode itself cannot run the model; "" if it can."""
+        return self.checks.get("skipped", "")
+
+    @property
     def crashed(self) -> bool:
         return "error" in self.checks or any("Error:" in self.checks.get(c, "") for c in (*EQUAL, "default"))
 
@@ -85,6 +90,8 @@ def _times(result: Result, part: str) -> list[str]:
 def remark(result: Result) -> str:
     """The first thing that is not as it should be."""
     checks = result.checks
+    if result.skipped:
+        return f"skipped, eager: {result.skipped}"
     for part in (checks, result.warm, result.cold):
         if "error" in part:
             return part["error"]
@@ -95,8 +102,9 @@ def remark(result: Result) -> str:
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    checked = [r for r in results if r.checks]
-    lines = []
+    checked = [r for r in results if r.checks and not r.skipped]
+    skipped = sum(bool(r.skipped) for r in results)
+    lines = [f"{skipped} skipped: eager mode cannot run them, or gives something else each time"] if skipped else []
     if checked:
         whole = sum(r.whole for r in checked)
         lines += [

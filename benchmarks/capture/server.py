@@ -1,4 +1,4 @@
-"""`python -m benchmarks.capture.server PART`: reads lines "CASE [CONTENDER]", answers each with a line of JSON.
+"""`python -m benchmarks.capture.server PART DEVICE`: reads lines "CASE [CONTENDER]", answers each with a line of JSON.
 
 Importing PyTorch and transformers takes far longer than capturing a small model. One process does it, and every
 measurement runs in a fork of it: in a fresh process for all that the compilers keep, without the wait.
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from .architectures import CASES
+from .architectures import AnyCase, case
 from .worker import PARTS, warm_up
 
 TIMEOUT = 600  # seconds for one measurement
@@ -27,7 +27,7 @@ THREADS = torch.get_num_threads()
 USED = {"checks": ("ours",), "warm": ("ours", "peer"), "cold": ()}
 
 
-def isolated(part: str, case: str, names: list[str]) -> dict[str, Any]:
+def isolated(part: str, case: AnyCase, names: list[str]) -> dict[str, Any]:
     """The measurement, or {"error": what happened}."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
@@ -44,24 +44,25 @@ def isolated(part: str, case: str, names: list[str]) -> dict[str, Any]:
         child.join()
 
 
-def _measure(part: str, case: str, names: list[str], answer: Connection) -> None:
+def _measure(part: str, case: AnyCase, names: list[str], answer: Connection) -> None:
     torch.set_num_threads(THREADS)
     try:
-        answer.send(PARTS[part](CASES[case], *names))
+        answer.send(PARTS[part](case, *names))
     except Exception as error:  # goes into the report
         answer.send({"error": f"{type(error).__name__}: {error}"[:500]})
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    part = sys.argv[1]
+    part, device = sys.argv[1:]
+    torch.backends.cudnn.allow_tf32 = False  # results are compared at float32's accuracy
     torch.set_num_threads(1)  # OpenMP's threads do not survive a fork: there must be none yet
     for name in MODULES:
         importlib.import_module(f"transformers.{name}")
     warm_up(USED[part])
     for line in sys.stdin:
-        case, *names = line.split()
-        print(json.dumps(isolated(part, case, names)), flush=True)
+        name, *names = line.split()
+        print(json.dumps(isolated(part, case(name, device), names)), flush=True)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ cold     seconds of a contender's first call in a process where it was not impor
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import gc
@@ -14,13 +15,13 @@ import importlib
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy
 import torch
 
-from .architectures import Case
+from .architectures import AnyCase
 from .outputs import difference, largest_error
 
 TOLERANCE = 1e-4  # of the default backend, relative to an output's largest value
@@ -43,14 +44,32 @@ def call(model: Program, inputs: dict[str, Any]) -> Any:
         return model(**inputs)
 
 
+class EagerFails(Exception):
+    """PyTorch itself cannot do what is asked of the model, or does it differently each time."""
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # whatever a model that nobody chose may raise
+        raise EagerFails(f"{type(error).__name__}: {error}"[:200]) from error
+
+
 # ---------------------------------------------------------------- checks
 
 
-def checks(case: Case) -> dict[str, Any]:
-    """Each check gives "" or what is wrong with it."""
+def checks(case: AnyCase) -> dict[str, Any]:
+    """Each check gives "" or what is wrong with it; {"skipped": why} where eager mode cannot run the model."""
     dovetail = importlib.import_module("dovetail")
-    model, inputs = case.make()
-    expected = call(model, inputs)
+    try:
+        with eagerly():
+            model, inputs = case.make()
+            expected = call(model, inputs)
+            if apart := _apart(call(model, inputs), expected):
+                raise ValueError(f"two calls differ: {apart}")
+    except EagerFails as error:
+        return {"skipped": str(error)}
     found: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
     found |= _graphs(dovetail, model, inputs)
     steps = {"output": lambda: _output(dovetail, model, inputs, expected), "default": lambda: _default(
@@ -59,7 +78,8 @@ def checks(case: Case) -> dict[str, Any]:
         steps["generating"] = lambda: _generating(dovetail, model, inputs)
     for name, step in steps.items():
         dovetail.reset()
-        found[name] = _attempt(step)
+        with contextlib.suppress(EagerFails):
+            found[name] = _attempt(step)
     found["guard_us"] = _guard_microseconds(model, inputs)
     return found
 
@@ -67,6 +87,8 @@ def checks(case: Case) -> dict[str, Any]:
 def _attempt(step: Callable[[], str]) -> str:
     try:
         return step()
+    except EagerFails:
+        raise
     except Exception as error:  # the figure being measured: anything that a model's user would see
         return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
@@ -107,11 +129,13 @@ def _default(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any], expe
     return "" if error <= TOLERANCE else f"differs by {error:.1e} of the largest value"
 
 
-def _training(dovetail: Any, case: Case) -> str:
+def _training(dovetail: Any, case: AnyCase) -> str:
     """Outputs and gradients of a step in training mode, dropout included, from the same seed."""
     model, inputs = case.make()
     twin, _ = case.make()
-    return _step(dovetail.compile(model, backend="eager"), model, inputs, *_step_of(twin, inputs))
+    with eagerly():
+        expected = _step_of(twin, inputs)
+    return _step(dovetail.compile(model, backend="eager"), model, inputs, *expected)
 
 
 def _step_of(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Any, Any]:
@@ -195,7 +219,7 @@ def _counting(graphs: list[int]) -> Callable[[Any, Any], Any]:
 CONTENDERS = {"ours": ours, "peer": peer}
 
 
-def warm(case: Case) -> dict[str, Any]:
+def warm(case: AnyCase) -> dict[str, Any]:
     """Seconds of the first call less those of an eager one."""
     model, inputs = case.make()
     eager = min(_seconds(model, inputs) for _ in range(3))
@@ -214,7 +238,7 @@ def warm_up(names: Iterable[str]) -> None:
         call(CONTENDERS[name](small, []), {"input": torch.ones(2, 4)})
 
 
-def cold(case: Case, name: str) -> dict[str, Any]:
+def cold(case: AnyCase, name: str) -> dict[str, Any]:
     """Seconds from before the compiler's import to the first result, less those of an eager call."""
     model, inputs = case.make()
     eager = min(_seconds(model, inputs) for _ in range(3))

@@ -1,4 +1,4 @@
-"""`shapes_spec` of `torch.compile`: which sizes and numbers among the arguments vary.
+"""`dynamic_shapes` of `torch.compile`: which sizes and numbers among the arguments vary.
 
     ParamsSpec({"x": TensorSpec([ShapeVar("batch"), None]), "n": IntVar()})   →   x.shape[0], n
 
@@ -39,6 +39,11 @@ PARTS: Mapping[str, Callable[[str, Any], Named]] = {
 }  # fmt: skip
 
 
+def attached(model: Any) -> Any:
+    """What `torch.fx.experimental.dynamic_spec.dynamic_spec` has put on a function, or on a module's `forward`."""
+    return getattr(model.forward if isinstance(model, torch.nn.Module) else model, "_dynamic_spec", None)
+
+
 def varying_names(spec: Any, several: tuple[str, str] = ("args", "kwargs")) -> frozenset[str]:
     """The names of what varies. `several`: those of the parameters `*args` and `**kwargs`.
 
@@ -54,7 +59,7 @@ def varying_names(spec: Any, several: tuple[str, str] = ("args", "kwargs")) -> f
     elif named is None:
         return frozenset()
     else:
-        raise InvalidArgument(f"shapes_spec must be a ShapesSpec, a ParamsSpec or a dictionary, not {spec!r}")
+        raise InvalidArgument(f"dynamic_shapes must be a ShapesSpec, a ParamsSpec or a dictionary, not {spec!r}")
     return frozenset(_names(given, several))
 
 
@@ -74,4 +79,4 @@ def _names(given: Mapping[str, Any], several: tuple[str, str]) -> Iterator[str]:
         elif type(spec).__name__ in PARTS:
             parts += PARTS[type(spec).__name__](path, spec)
         elif spec is not None and type(spec) is not int:
-            raise InvalidArgument(f"shapes_spec has {spec!r} for {path}, which is no specification")
+            raise InvalidArgument(f"dynamic_shapes has {spec!r} for {path}, which is no specification")

@@ -99,7 +99,15 @@ def _load_cache_artifacts(serialized_artifacts: bytes) -> Any:
         return None
 
 
-#: The name in `torch.compiler`: what takes its place.
+def _nonstrict_trace(traceable_fn: Any) -> Any:
+    return traceable_fn  # what is called is traced into the graph without being told
+
+
+def _cudagraph_mark_warmup_incomplete() -> None:
+    """Nothing to do: it asks for another warm-up by PyTorch's own CUDA graphs, which are not used."""
+
+
+#: The name in `torch.compiler`: what takes its place. Names that a version of PyTorch has not stay away.
 INSTEAD: Mapping[str, Any] = MappingProxyType({
     **{
         name: getattr(api, name)
@@ -108,10 +116,13 @@ INSTEAD: Mapping[str, Any] = MappingProxyType({
             "nested_compile_region", "save_cache_artifacts", "substitute_in_graph", "wrap_numpy",
         )
     },
+    "cudagraph_mark_warmup_incomplete": _cudagraph_mark_warmup_incomplete, "nonstrict_trace": _nonstrict_trace,
     "list_backends": _list_backends, "load_cache_artifacts": _load_cache_artifacts, "reset": _reset,
     "set_default_backend": _set_default_backend, "set_enable_guard_collectives": _Collectives().set,
     "set_stance": _set_stance,
 })  # fmt: skip
 
-for _function in (_reset, _set_default_backend, _set_stance, _list_backends):
+for _function in (
+    _cudagraph_mark_warmup_incomplete, _list_backends, _nonstrict_trace, _reset, _set_default_backend, _set_stance,
+):  # fmt: skip
     marks.put(_function, Mark.OUTSIDE)

@@ -121,22 +121,38 @@ def test_sizes_and_numbers_that_vary_from_the_first_call_on() -> None:
     rest = spec.DictSpec({"more": spec.SeqSpec([spec.TensorSpec([spec.ShapeVar("w")])])})
     given = {"x": spec.TensorSpec([spec.ShapeVar("rows"), spec.ShapeVar("w")]), "n": spec.IntVar(), "rest": rest}
     for whole in (given, spec.ParamsSpec(given), spec.ShapesSpec(given)):
-        fn = dovetail.compile(summed, shapes_spec=whole)
+        fn = dovetail.compile(summed, dynamic_shapes=whole)
         for rows, width, n in ((4, 8, 3), (5, 9, 4), (7, 6, 9)):
             args = torch.randn(rows, width), n, {"more": [torch.randn(width)]}
             torch.testing.assert_close(fn(*args), summed(*args))
         assert entries(fn) == 1
-    fn = dovetail.compile(summed, shapes_spec=spec.ShapesSpec())
+    fn = dovetail.compile(summed, dynamic_shapes=spec.ShapesSpec())
     fn(torch.randn(4, 8), 3, {"more": [torch.randn(8)]}), fn(torch.randn(5, 8), 3, {"more": [torch.randn(8)]})
     assert entries(fn) == 2
 
 
+def test_what_a_decorator_says_of_sizes_counts() -> None:
+    spec = pytest.importorskip("torch.fx.experimental.dynamic_spec")
+
+    def doubled(x):
+        return x * 2
+
+    doubled._dynamic_spec = spec.ShapesSpec({"x": spec.TensorSpec([spec.ShapeVar("rows"), None])})
+    for fn in (dovetail.compile(doubled), dovetail.compile()(doubled)):
+        assert torch.equal(fn(torch.ones(4, 2)) + fn(torch.ones(5, 2))[:4], torch.full((4, 2), 4.0))
+        assert entries(fn) == 1
+    with pytest.raises(dovetail.InvalidArgument, match="either dynamic_shapes or the decorator"):
+        dovetail.compile(doubled, dynamic_shapes={"x": spec.TensorSpec([spec.ShapeVar("rows"), None])})
+
+
 def test_no_specification() -> None:
-    for wrong in ("x", {"x": "rows"}, 3):
-        with pytest.raises(dovetail.InvalidArgument, match="shapes_spec"):
-            dovetail.compile(summed, shapes_spec=wrong)
-    with pytest.raises(dovetail.InvalidArgument, match="either dynamic or shapes_spec"):
+    for name, wrong in (("dynamic_shapes", "x"), ("dynamic_shapes", {"x": "rows"}), ("shapes_spec", 3)):
+        with pytest.raises(dovetail.InvalidArgument, match="dynamic_shapes"):
+            dovetail.compile(summed, **{name: wrong})
+    with pytest.raises(dovetail.InvalidArgument, match="either dynamic or dynamic_shapes"):
         dovetail.compile(summed, dynamic=True, shapes_spec={"n": None})
+    with pytest.raises(dovetail.InvalidArgument, match="either dynamic_shapes or shapes_spec"):
+        dovetail.compile(summed, dynamic_shapes={"n": None}, shapes_spec={"n": None})
 
 
 # ---------------------------------------------------------------- options
@@ -170,6 +186,6 @@ def test_no_argument_warns() -> None:
         warnings.simplefilter("error")
         fn = dovetail.compile(
             scaled, fullgraph=False, dynamic=None, backend="eager", mode=None, options=None, name=None, disable=False,
-            recompile_limit=None, isolate_recompiles=False, shapes_spec=None,
+            recompile_limit=None, isolate_recompiles=False, dynamic_shapes=None,
         )  # fmt: skip
         assert torch.equal(fn(X, 2.0), X * 2)

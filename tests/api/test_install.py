@@ -328,6 +328,7 @@ def test_every_name_of_torch_compiler_is_known() -> None:
 
     as_they_are = {
         "compile", "config", "is_compiling", "is_dynamo_compiling", "is_exporting", "load_compiled_function",
+        "precompile", "PrecompileError",
         *(name for name in torch.compiler.__all__ if name.endswith("_unsafe")),
     }  # fmt: skip
     assert set(torch.compiler.__all__) - as_they_are <= INSTEAD.keys()

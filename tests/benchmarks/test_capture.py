@@ -9,7 +9,8 @@ import torch
 
 import dovetail
 from benchmarks.capture import worker
-from benchmarks.capture.architectures import CASES
+from benchmarks.capture.architectures import CASES, Drawn
+from benchmarks.capture.drawn import draw
 from benchmarks.capture.outputs import difference, largest_error
 from benchmarks.capture.report import Result, remark, summary, table
 
@@ -60,3 +61,10 @@ def test_a_report_names_what_is_wrong():
     assert (fine.ratio("warm"), remark(wrong), remark(crashed)) == (0.25, "output: x differs", "TypeError: no")
     assert "3 models: 1 crashed, 1 differ from eager, 1 (33%) are one graph" in summary([fine, wrong, crashed])[0]
     assert table([fine, wrong, crashed]).row_count == 3
+
+
+def test_draws_are_repeated_and_skip_what_eager_mode_cannot_run():
+    assert draw(1)[:50] == draw(1)[:50] != draw(2)[:50]
+    found = worker.checks(Drawn("hf:no_such_architecture"))
+    assert list(found) == ["skipped"]
+    assert remark(Result("hf:no_such_architecture", "drawn", checks=found)).startswith("skipped, eager: ")
