@@ -37,7 +37,8 @@ ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", "PYTORC
 
 def main() -> int:
     options = _arguments()
-    names, results = _names(options), []
+    names = _names(options)
+    results: list[Result] = []
     wanted = options.drawn or len(names)
     servers = {part: Server(part, options.device) for part in options.parts}
     with _progress() as progress:

@@ -99,6 +99,10 @@ class Placed:
     device: str
 
     @property
+    def kind(self) -> str:
+        return self.case.kind
+
+    @property
     def generates(self) -> bool:
         return self.case.generates
 
