@@ -19,7 +19,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-items fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-items fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -158,6 +158,10 @@ fuzz-attention: $(READY)
 # Numbers out of tensors that stay in the graph: programs on them, their gradients and errors.
 fuzz-items: $(READY)
 	$(BIN)/python -m tests.fuzz.items $(ARGS)
+
+# Tensors of constants, whose numbers capture knows while nothing else is in them.
+fuzz-constants: $(READY)
+	$(BIN)/python -m tests.fuzz.constants $(ARGS)
 
 # Programs that take tensors apart and put them together, and their gradients.
 fuzz-parts: $(READY)

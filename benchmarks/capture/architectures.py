@@ -26,6 +26,7 @@ class Case:
     name: str
     kind: str
     overrides: Mapping[str, Any]
+    device = "cpu"
 
     @property
     def generates(self) -> bool:

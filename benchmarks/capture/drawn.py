@@ -47,6 +47,7 @@ class Drawn:
     name: str
     kind: str = "drawn"
     generates: bool = False
+    device = "cpu"
 
     def make(self) -> tuple[torch.nn.Module, dict[str, Any]]:
         library, _, name = self.name.partition(":")

@@ -47,6 +47,8 @@ def isolated(part: str, case: AnyCase, names: list[str]) -> dict[str, Any]:
 def _measure(part: str, case: AnyCase, names: list[str], answer: Connection) -> None:
     torch.set_num_threads(THREADS)
     try:
+        if case.device != "cpu":  # a process that has used a GPU cannot be forked
+            warm_up(USED[part])
         answer.send(PARTS[part](case, *names))
     except Exception as error:  # goes into the report
         answer.send({"error": f"{type(error).__name__}: {error}"[:500]})
@@ -56,10 +58,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     part, device = sys.argv[1:]
     torch.backends.cudnn.allow_tf32 = False  # results are compared at float32's accuracy
+    torch.backends.cuda.enable_flash_sdp(False)  # which kernel of attention PyTorch takes depends on the mask that
+    torch.backends.cuda.enable_mem_efficient_sdp(False)  # libraries make, and so do the numbers that dropout draws
     torch.set_num_threads(1)  # OpenMP's threads do not survive a fork: there must be none yet
     for name in MODULES:
         importlib.import_module(f"transformers.{name}")
-    warm_up(USED[part])
+    if device == "cpu":
+        warm_up(USED[part])
     for line in sys.stdin:
         name, *names = line.split()
         print(json.dumps(isolated(part, case(name, device), names)), flush=True)

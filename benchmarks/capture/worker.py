@@ -118,10 +118,10 @@ def _output(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any], expec
     return _apart(call(compiled, inputs), expected) or _apart(call(compiled, inputs), expected)
 
 
-def _apart(actual: Any, expected: Any) -> str:
+def _apart(actual: Any, expected: Any, noise: float = 0.0) -> str:
     """The difference, if it is more than rounding: libraries that see a compiler at work may compute otherwise."""
     found = difference(actual, expected)
-    return found if "values differ" not in found or largest_error(actual, expected) > ROUNDING else ""
+    return found if "values differ" not in found or largest_error(actual, expected) > max(ROUNDING, noise) else ""
 
 
 def _default(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> str:
@@ -131,21 +131,18 @@ def _default(dovetail: Any, model: torch.nn.Module, inputs: dict[str, Any], expe
 
 def _training(dovetail: Any, case: AnyCase) -> str:
     """Outputs and gradients of a step in training mode, dropout included, from the same seed."""
-    model, inputs = case.make()
-    twin, _ = case.make()
     with eagerly():
-        expected = _step_of(twin, inputs)
-    return _step(dovetail.compile(model, backend="eager"), model, inputs, *expected)
+        expected, again = (_step(_as_it_is, *case.make()) for _ in range(2))
+        noise = largest_error(again, expected)  # sums in an order that threads of a GPU decide
+    return _apart(_step(dovetail.compile, *case.make()), expected, 10 * noise)
 
 
-def _step_of(model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Any, Any]:
-    return _forward_backward(model.train(), model, inputs)
+def _as_it_is(model: Program, backend: str) -> Program:
+    return model
 
 
-def _step(compiled: Program, model: torch.nn.Module, inputs: dict[str, Any], expected: Any, gradients: Any) -> str:
-    model.train()
-    result, ours = _forward_backward(compiled, model, inputs)
-    return _apart(result, expected) or _apart(ours, gradients)
+def _step(compile: Callable[..., Program], model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Any, Any]:
+    return _forward_backward(compile(model.train(), backend="eager"), model, inputs)
 
 
 def _forward_backward(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> tuple[Any, Any]:

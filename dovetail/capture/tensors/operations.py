@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Any
 
 import numpy
@@ -27,7 +27,7 @@ from dovetail.capture.outside.storage_offsets import refuse_outside
 from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
 from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_places
-from dovetail.capture.tensors import autograd_engine, extremes, torch_function, wrapper_tensors
+from dovetail.capture.tensors import autograd_engine, extremes, literals, torch_function, wrapper_tensors
 from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, tensors_in
@@ -77,8 +77,7 @@ def _plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwar
         )
     if s.taken.has_tensor_numbers:
         args, kwargs = tensor_numbers.given(s, getattr(target, "__name__", ""), args, kwargs)
-    takes = number_places(target.__name__) if hasattr(target, "__name__") else NO_PLACE
-    given, fakes, named, fake_kwargs = _arguments(s, args, kwargs, takes)
+    given, fakes, named, fake_kwargs = _arguments(s, getattr(target, "__name__", ""), args, kwargs)
     versions = _versions(args, kwargs)
     with unbacked_sizes.found_by(s):
         result = run_native(s, target, fakes, fake_kwargs)
@@ -87,8 +86,10 @@ def _plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwar
     return record(s, s.graph.create_node("call_function", target, given, named), result, versions)
 
 
-def _arguments(s: Session, args: Args, kwargs: Kwargs, takes: Container[Any]) -> tuple[tuple, list, dict, dict]:
+def _arguments(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[tuple, list, dict, dict]:
     """By position those of the node and of its fake, and so by name; some places take numbers that vary."""
+    takes = number_places(name) if name else NO_PLACE
+    args, kwargs = literals.sizes(s, name, args, kwargs)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named, fakes = unzipped({k: to_graph(s, v, k in takes) for k, v in kwargs.items()})
     return tuple(p[0] for p in pairs), [p[1] for p in pairs], named, fakes
@@ -137,7 +138,7 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
     if name in ("detach_", "requires_grad_"):
         autograd_engine.rely_on_no_view(s, receiver)
         s.gradients.turned |= name == "requires_grad_" or receiver.origin is not None
-    given, fakes, named, fake_kwargs = _arguments(s, args, kwargs, number_places(name))
+    given, fakes, named, fake_kwargs = _arguments(s, name, args, kwargs)
     versions = _versions(args, kwargs)
     method = getattr(fakes[0], name)
     with unbacked_sizes.found_by(s):

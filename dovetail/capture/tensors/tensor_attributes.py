@@ -188,6 +188,8 @@ LONGEST_LIST = 64
 
 def _listed(s: Session, value: TensorValue) -> Value | None:
     """`tolist()` of a short vector or a single number."""
+    if (known := literals.listed(s, value)) is not None:
+        return known
     fake = value.fake
     sizes = unbacked_sizes.takes(s, fake) and all(type(n) is int for n in fake.shape)
     if not sizes and not graph_numbers.takes(s, fake) or fake.dim() > 1:
