@@ -360,19 +360,19 @@ def call_graph_module(self: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @standin(torch.ops.higher_order.associative_scan)
-def associative_scan(combine: Any, rows: Any, others: Any) -> Any:
+def associative_scan(combine_fn: Any, xs: Any, additional_inputs: Any) -> Any:
     """For each row, all rows up to it combined: neighbours first, what these give at every second row, then the rest.
 
     PyTorch's derivative of this operator has an element for each pair of rows, which no memory holds.
     """
-    count = rows[0].shape[0]
+    count = xs[0].shape[0]
     if count < 2:
-        return list(rows)
-    pairs = combine(*[x[:-1:2] for x in rows], *[x[1::2] for x in rows], *others)
-    odd = associative_scan(combine, pairs, others)
-    even = [x[:1] for x in rows]
+        return list(xs)
+    pairs = combine_fn(*[x[:-1:2] for x in xs], *[x[1::2] for x in xs], *additional_inputs)
+    odd = associative_scan(combine_fn, pairs, additional_inputs)
+    even = [x[:1] for x in xs]
     if count > 2:
-        more = combine(*[x[: (count - 1) // 2] for x in odd], *[x[2::2] for x in rows], *others)
+        more = combine_fn(*[x[: (count - 1) // 2] for x in odd], *[x[2::2] for x in xs], *additional_inputs)
         even = [torch.cat([x, y]) for x, y in zip(even, more)]
     found = [torch.stack([x[: count // 2], y], 1).flatten(0, 1) for x, y in zip(even, odd)]
     return [torch.cat([z, x[-1:]]) for x, z in zip(even, found)] if count % 2 else found
