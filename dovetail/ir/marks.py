@@ -152,6 +152,7 @@ NAMED: MappingProxyType[str, Mark] = MappingProxyType({
     "allow_in_graph": Mark.DECORATE,
     "assume_constant_result": Mark.DECORATE,
     "cudagraph_mark_step_begin": Mark.NOTHING,
+    "mark_static_address": Mark.NOTHING,  # where a graph's own tensors lie is for the compiler to say
     "DynamoConfigPatchProxy.__enter__": Mark.NOTHING,  # settings of PyTorch's compiler
     "DynamoConfigPatchProxy.__exit__": Mark.NOTHING,
     "_Comptime.__call__": Mark.COMPTIME,
@@ -160,7 +161,7 @@ NAMED: MappingProxyType[str, Mark] = MappingProxyType({
     **dict.fromkeys(
         """compile reset disable run skip disallow_in_graph substitute_in_graph set_stance set_stance.__init__
         set_stance.__enter__ set_stance.__exit__ nested_compile_region list_backends mark_dynamic maybe_mark_dynamic
-        mark_static mark_unbacked mark_static_address set_default_backend""".split(),
+        mark_static mark_unbacked set_default_backend""".split(),
         Mark.OUTSIDE,
     ),
 })  # fmt: skip

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from dovetail.errors import InvalidArgument
+from dovetail.ir.marks import Mark, put
 from dovetail.ir.varying import ATTRIBUTE, Marks, marks_of
 
 
@@ -87,3 +88,8 @@ def _dims(t: torch.Tensor, dim: Any, who: str) -> frozenset[int]:
 
 def _put(t: torch.Tensor, marks: Marks) -> None:
     setattr(t, ATTRIBUTE, marks)
+
+
+put(mark_static_address, Mark.NOTHING)
+for _function in (mark_dynamic, maybe_mark_dynamic, mark_static):
+    put(_function, Mark.OUTSIDE)
