@@ -80,16 +80,16 @@ def of_function(real: Any) -> Found | None:
     found = _OWN.get(id(real))
     if found is not None:
         return found[1]
+    if real.__module__ in NAMED_MODULES:
+        mark = NAMED.get(real.__qualname__)
+        if mark is not None:
+            return Found(mark)
     if real.__dict__:
         for name in real.__dict__:
             reader = ATTRIBUTES.get(name)
             read = reader(real) if reader is not None else None
             if read is not None:
                 return read
-    if real.__module__ in NAMED_MODULES:
-        mark = NAMED.get(real.__qualname__)
-        if mark is not None:
-            return Found(mark)
     return _in_peer_tables(real)
 
 
