@@ -35,6 +35,7 @@ x + x.shape[torch.tensor(0)] + [3, 5][torch.tensor(True)]
 [x + 1 if torch.tensor(0.5) else x, [i for i in range(torch.tensor(2))]]
 [x.view(torch.div(x.shape[0], 2, rounding_mode="trunc"), -1), x.new_zeros(torch.tensor(3) - 1)]
 torch.arange(3).tolist() + [x]
+torch.arange((p := torch.arange(9))[4] - p[1] + 2, p.new_tensor([-2])[0] - 1, -2) + x.sum()
 [dovetail.mark_static_address(x + 1), torch._dynamo.mark_static_address(x + 2), x]
 [x * i.item() for i in torch.linspace(0, 1, 3)] + [x[: torch.tensor([1, 0])[0]], x + int(torch.tensor(7) / 2)]
 field(Record(x.sin())) + field(Record(x, by=3))

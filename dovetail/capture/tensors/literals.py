@@ -23,7 +23,8 @@ from dovetail.ir.devices import HOST
 
 Node = torch.fx.Node
 
-LARGEST = 64  # elements of a tensor, and steps from the constants to it
+LARGEST = 2**16  # elements of a tensor
+LONGEST = 64  # steps from the constants to a tensor
 
 MAKERS = frozenset((
     torch.tensor, torch.as_tensor, torch.scalar_tensor, torch.arange, torch.linspace, torch.full, torch.zeros,
@@ -33,13 +34,13 @@ MAKERS = frozenset((
 STEPS = frozenset(
     """add sub mul div truediv floordiv true_divide floor_divide remainder mod fmod pow neg abs floor ceil round trunc
     sqrt maximum minimum max min sum prod cumsum any all eq ne lt le gt ge and_ or_ xor not_ logical_and logical_or
-    logical_not bitwise_and bitwise_or bitwise_not bitwise_xor clamp int long float double bool to type view reshape
+    logical_not bitwise_and bitwise_or bitwise_not bitwise_xor clamp new_tensor new_full new_zeros new_ones int long float double bool to type view reshape
     unsqueeze squeeze flatten unbind split chunk getitem __getitem__ select stack cat flip clone detach""".split()
 )
 #: Where all arguments, but for the tensor that is asked, are sizes and places.
 SIZED = frozenset(
     """view reshape expand repeat tile narrow unflatten as_strided broadcast_to new_zeros new_ones new_empty zeros ones
-    empty randn rand""".split()
+    empty randn rand arange full""".split()
 )
 
 
@@ -77,7 +78,7 @@ def sizes(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwar
     return [*args[:asked], *(_size(s, a) for a in args[asked:])], {k: _size(s, a) for k, a in kwargs.items()}
 
 
-MAKING = frozenset("zeros ones empty randn rand".split())
+MAKING = frozenset("zeros ones empty randn rand arange full".split())
 
 
 def _size(s: Session, value: Value) -> Value:
@@ -109,7 +110,7 @@ def _steps(s: Session, wanted: Node) -> list[Node] | None:
     ahead = [wanted]
     while ahead:
         node = ahead.pop()
-        if not _step(s, node) or len(found) > LARGEST:
+        if not _step(s, node) or len(found) > LONGEST:
             return None
         found.pop(node, None)
         found[node] = None
