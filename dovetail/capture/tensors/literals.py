@@ -32,10 +32,11 @@ MAKERS = frozenset((
 ))  # fmt: skip
 #: Operations of tensors that give the same each time, as functions, methods and operators.
 STEPS = frozenset(
-    """add sub mul div truediv floordiv true_divide floor_divide remainder mod fmod pow neg abs floor ceil round trunc
-    sqrt maximum minimum max min sum prod cumsum any all eq ne lt le gt ge and_ or_ xor not_ logical_and logical_or
-    logical_not bitwise_and bitwise_or bitwise_not bitwise_xor clamp new_tensor new_full new_zeros new_ones int long float double bool to type view reshape
-    unsqueeze squeeze flatten unbind split chunk getitem __getitem__ select stack cat flip clone detach""".split()
+    """add sub mul div truediv floordiv true_divide floor_divide remainder mod fmod pow neg abs floor ceil
+    round trunc sqrt maximum minimum max min sum prod cumsum any all eq ne lt le gt ge and_ or_ xor not_
+    logical_and logical_or logical_not bitwise_and bitwise_or bitwise_not bitwise_xor clamp new_tensor
+    new_full new_zeros new_ones int long float double bool to type view reshape unsqueeze squeeze flatten
+    unbind split chunk getitem __getitem__ select stack cat flip clone detach""".split()
 )
 #: Where all arguments, but for the tensor that is asked, are sizes and places.
 SIZED = frozenset(
