@@ -12,14 +12,13 @@ from dovetail.capture.numbers import size_inputs
 from dovetail.capture.numbers.size_table import placeholder_of
 from dovetail.capture.outside.wrap import WRAPPERS, is_alike
 from dovetail.capture.tensors import wrapper_tensors
-from dovetail.capture.tensors.operations import run_native
+from dovetail.capture.tensors.unusual_tensors import unusual, wrap_unusual
 from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.tensor import DISABLED, PLAIN, LazyTensor, TensorValue
 from dovetail.ir.captured import GraphInput
 from dovetail.ir.guard import GuardKind, TensorFacts
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Member, Source
-from dovetail.ops.fake.tensor import refuse_unusual
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
 
 
@@ -28,7 +27,9 @@ def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:
     cls = type(real)
     if cls not in PLAIN:
         _check_class(s, real, source)
-    run_native(s, refuse_unusual, [real], {})
+    refusal = unusual(real)
+    if refusal is not None:
+        return wrap_unusual(s, real, source, refusal)
     own, member = source, source
     static = isinstance(source, Member) and not is_alike(s, source) and not size_inputs.is_resized(s, real, source)
     if static:
@@ -68,7 +69,7 @@ def _as_plain_input(s: Session, real: torch.Tensor, source: Source, static: bool
 
 def wrap_late(s: Session, real: torch.Tensor, source: Source) -> Value:
     """A tensor from outside that the program may never look at."""
-    if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.objects.by_identity:
+    if type(real) is not torch.Tensor or real.__dict__ or id(real) in s.objects.by_identity or unusual(real):
         return s.wrap(real, source)
     s.guard(source, GuardKind.TYPE, torch.Tensor)
     value = s.objects.by_identity[id(real)] = LazyTensor(s, real, source)

@@ -107,6 +107,8 @@ def torch_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
     """One `call_method` node, or a constant where the answer is metadata."""
     receiver = args[0]
     if not isinstance(receiver, TensorValue):
+        if issubclass(receiver.cls, torch.Tensor):
+            to_graph(s, receiver)  # which refuses it: see unusual_tensors.py
         return s.throw(TypeError, f"descriptor {name!r} requires a tensor, not {receiver.cls.__name__}")
     if torch_function.active(s, (*args, *kwargs.values())):
         function = torch_function.method_function(name)

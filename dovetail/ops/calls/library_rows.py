@@ -162,6 +162,12 @@ library("aten::topk", refuses=errors.topk)
 library("aten::as_strided_scatter", symbolic_shape=view_rules.scatter(view_rules.as_strided), counts_from_storage=True,
         keeps_offset=True)
 
+library("aten::_fused_moving_avg_obs_fq_helper", "aten::_fused_moving_avg_obs_fq_helper_functional",
+        refuses=errors.observed)
+library("aten::quantize_per_tensor", "aten::quantize_per_tensor_dynamic", "aten::quantize_per_channel",
+        "aten::_make_per_tensor_quantized_tensor", "aten::_make_per_channel_quantized_tensor",
+        "aten::_empty_affine_quantized", "aten::_empty_per_channel_affine_quantized", refuses=errors.quantized)
+
 # ---------------------------------------------------------------- what the program finds out
 
 library("aten::nonzero", discovers=unbacked.nonzero)

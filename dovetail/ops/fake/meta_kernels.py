@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dovetail.errors import Unsupported
-from dovetail.ir.liveness import mapped
+from dovetail.ir.liveness import leaves, mapped
 from dovetail.ops.fake.result_spec import Spec, meta
 from dovetail.ops.fake.symbolic.number import PLAIN, needed
 from dovetail.ops.table import functional_row
@@ -78,6 +78,8 @@ def infer_by_mode(func: Any, args: Any, kwargs: Any, cls: type, refuse_unusual: 
     """The result under PyTorch's own FakeTensorMode, which knows every operator, as one of ours, after a look at it by
     `refuse_unusual`."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
+    if any(isinstance(leaf, torch.ScriptObject) for leaf in leaves((args, kwargs))):
+        mode.cache_enabled = False  # its keys compare arguments, and such objects refuse to be compared
 
     def there(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -97,5 +99,10 @@ def infer_by_mode(func: Any, args: Any, kwargs: Any, cls: type, refuse_unusual: 
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported("data-dependent-output", f"the result of {func} depends on the values in a tensor",
                           "move this step out of the compiled function") from error
+    except NotImplementedError as error:
+        if "OpaqueTensorImpl" not in str(error):
+            raise
+        raise Unsupported("sparse-tensor", f"{func} gives a tensor in oneDNN's own layout, and only strided tensors "
+                          "are compiled", "leave layouts to the compiler") from error
     except UnsupportedOperatorException as error:
         raise NoShapeRule(f"{func} has no fake implementation") from error

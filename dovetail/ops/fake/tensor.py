@@ -159,20 +159,24 @@ def _wrapped(real: torch.Tensor, leaf: bool) -> Any:
     return made if made.requires_grad is wanted else made.requires_grad_(wanted)
 
 
+#: Types of elements that mean nothing without a scale. Tensors without memory have them, and say that they have none.
+QUANTIZED = frozenset((torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4))
+
+
 def refuse_unusual(real: torch.Tensor) -> None:
     """Raise Unsupported for a tensor that sizes, strides and a type, or what it is made of, do not describe."""
     if real.layout is torch.jagged:
         return
-    if real.is_nested or real.is_quantized:
+    if real.is_nested or real.is_quantized or real.dtype in QUANTIZED:
         kind = "nested" if real.is_nested else "quantized"
         raise Unsupported(
             f"{kind}-tensor", f"a {kind} tensor takes part, and only plain ones are compiled",
-            "keep this code in a function marked with dovetail.disable",
+            "convert it with .dequantize()" if kind == "quantized" else "use the layout torch.jagged",
         )
     if real.layout is not torch.strided:
         raise Unsupported(
             "sparse-tensor", f"a tensor has the layout {real.layout}, and only strided tensors are compiled",
-            "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
+            "convert it with .to_dense()",
         )
 
 

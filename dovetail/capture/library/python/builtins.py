@@ -73,7 +73,7 @@ def _classes(s: Session, spec: Value) -> list[Any]:
 
 def _instance_of(s: Session, value: Value, cls: Any) -> bool:
     if cls is torch.nn.Parameter:
-        return isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter)
+        return issubclass(value.cls, torch.nn.Parameter)
     if isinstance(value, TensorValue):
         own = _plain_meta(cls) or isinstance(cls, type) and issubclass(cls, torch.Tensor)
         return issubclass(value.cls, cls) if own else isinstance(value.fake, cls)

@@ -55,7 +55,7 @@ KNOWN[torch._C._are_functorch_transforms_active] = constant(False)
 KNOWN[torch.overrides.is_tensor_like] = lambda s, args, kwargs: boolean(
     isinstance(args[0], TensorValue) or s.has_attr(args[0], "__torch_function__")
 )
-KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(isinstance(args[0], TensorValue))
+KNOWN[torch.is_tensor] = lambda s, args, kwargs: boolean(issubclass(args[0].cls, torch.Tensor))
 
 
 def _state(name: str, pick: Callable[[Any], Any] = lambda value: value) -> Handler:

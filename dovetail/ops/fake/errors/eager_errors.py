@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import Unsupported
 from dovetail.ops.fake.rules.layout import is_dense
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty, never_more, same
 
@@ -292,3 +293,23 @@ def _without(tensor: torch.Tensor, dim: int) -> list[Any]:
     """The sizes but for that of one dimension."""
     sizes = list(tensor.shape)
     return sizes if not sizes else sizes[:dim] + sizes[dim % len(sizes) + 1 :]
+
+
+def observed(
+    tensor: torch.Tensor, on: Any, quantising: Any, least: torch.Tensor, most: torch.Tensor, scale: Any, zero: Any,
+    rate: float, lowest: int, highest: int, axis: int, per_channel: bool = False, *_: Any, **__: Any,
+) -> None:  # fmt: skip
+    """The first call of an observer that looks at each channel gives its statistics their size."""
+    if per_channel and empty(least.shape):
+        raise Unsupported(
+            "metadata-mutation", "an observer finds out how many channels there are and resizes its buffers",
+            "Nothing: it does so in its first call, and later ones are compiled.",
+        )
+
+
+def quantized(*_: Any, **__: Any) -> None:
+    """What gives quantized tensors: PyTorch's meta kernels give plain ones."""
+    raise Unsupported(
+        "quantized-tensor", "a quantized tensor is made, and only plain ones are compiled",
+        "Use torch.ops.quantized_decomposed, whose tensors are plain.",
+    )
