@@ -45,6 +45,11 @@ def f(x, y, half, wide, whole):
     a, b, c = x.sum().item(), float(y.max()), wide.mean().item()
     i, j, flag = int(whole.sum()), whole[0].item(), (x > 0.3).any().item()
 """
+SIZES = (
+    "x.new_zeros(int(N) % 5)", "wide.repeat(int(N) % 3 + 1, 2)", "whole[: int(N) % 4]", "torch.arange(int(N) % 7)",
+    "y[int(N) % 3 :].sum()", "x.narrow(0, 0, round(N) % 3 + 1) * N", "torch.tensor([int(N), 3])",
+    "x.expand(int(N) % 3, 3)",
+)  # fmt: skip
 #: Differences that rounding explains, relative and absolute; numbers in wide programs come out of narrow sums, too.
 CLOSE = {torch.float16: 4e-3, torch.float32: 2e-5, torch.float64: 2e-6}
 
@@ -72,6 +77,8 @@ def text(seed: int) -> str:
         parts = {"T": _tensor(chosen, chosen.randint(1, 2)), "N": _number(chosen, 2), "n": _number(chosen, 1)}
         lines.append(_drawn(chosen, LINES).format(x=chosen.choice("xy"), a=chosen.choice("abc"), **parts))
     results = [_tensor(chosen, 1), _number(chosen, 2), *(["f'{a:.3f} {i}'"] if chosen.random() < 0.3 else [])]
+    if chosen.random() < 0.4:
+        results.append("".join(_number(chosen, 1) if c == "N" else c for c in chosen.choice(SIZES)))
     return HEAD + "".join(f"    {line}\n" for line in [*lines, f"return {', '.join(results)}"])
 
 

@@ -48,6 +48,7 @@ class SizeTable:
     seen: dict[str, int] = field(default_factory=dict)  # all sizes of tensors from outside
     numbers: dict[Source, Dim] = field(default_factory=dict)
     unbacked: dict[Symbol, tuple[Any, int | None]] = field(default_factory=dict)  # the node that tells it, and where
+    counted: dict[Any, Any] = field(default_factory=dict)  # integers that the graph computes, as sizes
     refused: int = 0  # who is at work does not know unbacked sizes
     repeatable: bool = True  # has nothing been done that shows when the graph finds an unbacked size to be another?
     stated: set[Any] = field(default_factory=set)  # facts about those that the program checks itself

@@ -24,7 +24,9 @@ from dovetail.capture.values.base import Const, Session, Value, boolean
 from dovetail.capture.values.number import Precedence
 from dovetail.ir import dims
 from dovetail.ir.checks import assumed
+from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.symbolic.sizes import UNEQUAL, undecided
 from dovetail.ops.fake.symbolic.symint import symint
 from dovetail.ops.fake.symbolic.unbacked import INTEGERS, discovering
@@ -198,15 +200,27 @@ def takes(s: Session, fake: torch.Tensor) -> bool:
 
 def item(s: Session, tensor: Any) -> Value | None:
     """`tensor.item()` of an integer; None where that is no size."""
-    fake = tensor.fake
-    if not takes(s, fake) or fake.numel() != 1:
-        return None
-    node = s.graph.call_method("item", (tensor.node,))
+    return _item(s, tensor.node) if takes(s, tensor.fake) and tensor.fake.numel() == 1 else None
+
+
+def _item(s: Session, tensor: Node) -> Value:
+    node = s.graph.call_method("item", (tensor,))
     with found_by(s):
-        found = fake.item()
+        found = tensor.meta["fake"].item()
     node.meta.update(fake=found, stack=s.stack())
     note(s, node, found)
     return size_value(s, found)
+
+
+def of_number(s: Session, number: Value) -> Any:
+    """A size for an integer that the graph computes: the same each time; None where it cannot be one."""
+    if type(number) is not GraphNumber or number.kind is not int or not allowed(s):
+        return None
+    if number.node not in s.table.counted:
+        node = s.graph.call_function(torch.scalar_tensor, (number.node,), {"dtype": torch.int64})
+        node.meta.update(fake=FakeTensor((), (), torch.int64, HOST), stack=s.stack())
+        s.table.counted[number.node] = _item(s, node)
+    return s.table.counted[number.node]
 
 
 # ---------------------------------------------------------------- what is known of them

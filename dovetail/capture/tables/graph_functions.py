@@ -125,7 +125,7 @@ _NUMBER_OPERATIONS = frozenset(
     hardshrink softshrink nan_to_num""".split()
 )
 _PLACES: dict[str, Any] = {
-    "full": frozenset((1, "fill_value")), "full_like": frozenset((1, "fill_value")),
+    "scalar_tensor": frozenset((0,)), "full": frozenset((1, "fill_value")), "full_like": frozenset((1, "fill_value")),
     "new_full": frozenset((2, "fill_value")), "setitem": frozenset((2,)), "__setitem__": frozenset((2,)),
     **dict.fromkeys(("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"), frozenset(("lr",))),
     "index_fill": frozenset((3, "value")), "index_fill_": frozenset((3, "value")),

@@ -317,7 +317,10 @@ def _tensor_to_graph(s: Session, value: TensorValue, numbers: bool) -> tuple[Any
 
 
 def _symbolic_to_graph(s: Session, value: SymbolicNumber, numbers: bool) -> tuple[Any, Any] | None:
-    return value.as_argument(s, numbers) if value.open else None
+    if not value.open:
+        return None
+    size = None if numbers else unbacked_sizes.of_number(s, value)
+    return (value if size is None else size).as_argument(s, numbers)
 
 
 def _const_to_graph(s: Session, value: Const, numbers: bool) -> tuple[Any, Any]:
