@@ -19,7 +19,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-items fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -162,6 +162,10 @@ fuzz-items: $(READY)
 # Tensors of constants, whose numbers capture knows while nothing else is in them.
 fuzz-constants: $(READY)
 	$(BIN)/python -m tests.fuzz.constants $(ARGS)
+
+# Programs with complex numbers: views, conjugates that are left for later, writes, gradients and hooks.
+fuzz-complex: $(READY)
+	$(BIN)/python -m tests.fuzz.complex_numbers $(ARGS)
 
 # Programs that take tensors apart and put them together, and their gradients.
 fuzz-parts: $(READY)

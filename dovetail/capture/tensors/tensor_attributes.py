@@ -286,4 +286,19 @@ def _alike(value: TensorValue, new: TensorValue) -> bool:
     return metadata[0] == metadata[1]
 
 
+def _store_part(name: str) -> Callable[[Session, TensorValue, Value], bool]:
+    """`x.real = y`: the part is written to."""
+
+    def store(s: Session, value: TensorValue, new: Value) -> bool:
+        number = isinstance(new, Const) and type(new.value) in (int, float)
+        if not number and not isinstance(new, TensorValue):
+            return False
+        part = graph_attribute(s, value, name)
+        torch_method(s, "fill_" if number else "copy_", [part, new], {})
+        return True
+
+    return store
+
+
 TENSOR_STORES |= {"requires_grad": _store_requires_grad, "data": _store_data}
+TENSOR_STORES |= {name: _store_part(name) for name in ("real", "imag")}

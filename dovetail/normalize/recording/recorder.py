@@ -41,7 +41,7 @@ from dovetail.normalize.recording.operator_calls import (
     replace_val,
     vals,
 )
-from dovetail.normalize.recording.view_inverses import laid_out, scatter
+from dovetail.normalize.recording.view_inverses import laid_out, scatter, settled
 from dovetail.ops.calls.foreach import apart, takes_list
 from dovetail.ops.calls.fused_optimizers import fused, is_fused
 from dovetail.ops.calls.schema import IDENTITY, Facts, bound, facts
@@ -385,7 +385,7 @@ class AtenRecorder(FakeMode):
         if view.operator in _BY_SIZES:
             made = self.reshape(node, list(args[0]))
         else:
-            made = self.emit(view.operator, node, *args, **view.kwargs)
+            made = self.emit(view.operator, settled(self.emit, view.operator, node), *args, **view.kwargs)
         return made if view.index is None else self.picked(made, view.index)
 
     # ------------------------------------------------------------ mutation

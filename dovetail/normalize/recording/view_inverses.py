@@ -96,6 +96,12 @@ INVERSES: dict[Any, Inverse] = {
 }
 
 
+def settled(emit: Callable[..., Node], view: Any, node: Node) -> Node:
+    """What the view is taken of. A new value of a tensor that was conjugated lazily is not, so its conjugate may be."""
+    lazy = view is aten.view_as_real.default and node.meta["val"].is_conj()
+    return emit(aten.clone.default, node) if lazy else node
+
+
 def laid_out(emit: Callable[..., Node], node: Node, like: torch.Tensor) -> Node:
     """The value with the strides of `like`, if no elements share a place."""
     val = node.meta["val"]

@@ -62,6 +62,12 @@ def linear(x: Any, weight: Any, bias: Any, *more: Any) -> Any:
     return torch.nn.functional.linear(x, weight, bias)
 
 
+def pairs(x: Any) -> Any:
+    """The graph's value of a tensor that was written to is computed; what eager would conjugate twice, it conjugates
+    once, and leaves for later."""
+    return aten.view_as_real.default(x.resolve_conj())
+
+
 ROWS = Rows()
 library = ROWS.library
 
@@ -139,6 +145,7 @@ library("aten::upsample_bicubic2d", "aten::_upsample_bilinear2d_aa", "aten::_ups
 
 # ---------------------------------------------------------------- elements
 
+library("aten::view_as_real", callee=pairs)
 library("aten::angle", shape=elementwise.angle)
 library("aten::mvlgamma", shape=elementwise.mvlgamma)
 library("aten::isin", shape=elementwise.isin)

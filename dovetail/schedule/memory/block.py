@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
+from typing import Any
 
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import traits
 from dovetail.ir.kernel import ALIGNMENT, MemoryPlan
 from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Program
+from dovetail.ops.calls.schema import facts
 
 LIBRARIES = frozenset({"aten", "prims", "mkldnn", "dovetail"})  # whose operators keep none of their arguments
 LARGEST_BLOCK = 256 << 20  # bytes
@@ -61,10 +63,14 @@ def plan(program: Program, has_out: frozenset[object]) -> MemoryPlan:
 
 
 def _given_away(program: Program) -> Iterator[str]:
-    """What a user's own operators get to see: they may keep it."""
+    """What a user's own operators get to see, which may keep it, and what views are made of by a library."""
     for item in program.items:
-        if isinstance(item, LibraryCall) and item.operator._schema.name.partition("::")[0] not in LIBRARIES:
+        if isinstance(item, LibraryCall) and (_foreign(item.operator) or facts(item.operator).view):
             yield from reads(item)
+
+
+def _foreign(operator: Any) -> bool:
+    return operator._schema.name.partition("::")[0] not in LIBRARIES
 
 
 class _Slots:
