@@ -31,6 +31,8 @@ class Mark(enum.Enum):
     DECORATE = "a decorator that marks; no detail"
     COMPTIME = "its argument is called while capturing; no detail"
     COMPILE = "compiles a function, which is traced anyway; (checks the arguments, makes what is traced instead)"
+    LAUNCH = "launches a Triton kernel; no detail"
+    ITSELF = "gives back what it is given; no detail"
     NOTHING = "has no effect on compiled code and gives None; no detail"
     STRICT_ENTER = "enters error_on_graph_break; no detail"
     STRICT_EXIT = "leaves error_on_graph_break; no detail"
@@ -143,7 +145,10 @@ ATTRIBUTES: MappingProxyType[str, Callable[[Any], Found | None]] = MappingProxyT
     "__torch_dynamo_polyfill__": lambda real: Found(Mark.INSTEAD, real.__torch_dynamo_polyfill__),
 })  # fmt: skip
 
-NAMED_MODULES = frozenset(("torch.compiler", "torch._dynamo.decorators", "torch._dynamo.comptime"))
+NAMED_MODULES = frozenset((
+    "torch.compiler", "torch._dynamo.decorators", "torch._dynamo.comptime", "torch._library.triton",
+    "triton.runtime.jit", "triton.runtime.autotuner", "triton.runtime.interpreter",
+))  # fmt: skip
 _STRICT = "ErrorOnGraphBreakDecoratorContextManager"
 NAMED: MappingProxyType[str, Mark] = MappingProxyType({
     "graph_break": Mark.BREAK,
@@ -156,6 +161,8 @@ NAMED: MappingProxyType[str, Mark] = MappingProxyType({
     "DynamoConfigPatchProxy.__enter__": Mark.NOTHING,  # settings of PyTorch's compiler
     "DynamoConfigPatchProxy.__exit__": Mark.NOTHING,
     "_Comptime.__call__": Mark.COMPTIME,
+    "wrap_triton": Mark.ITSELF,  # for PyTorch's tracers, which need not see what ours does
+    **{f"{kind}.run": Mark.LAUNCH for kind in ("JITFunction", "InterpretedFunction", "Autotuner", "Heuristics")},
     f"{_STRICT}.__enter__": Mark.STRICT_ENTER,
     f"{_STRICT}.__exit__": Mark.STRICT_EXIT,
     **dict.fromkeys(

@@ -59,6 +59,7 @@ LONG_LADDERS: dict[str, int] = {
 BROAD_HANDLERS: dict[str, str] = {
     "dovetail/minify/search.py:fails": "what is left of a program may fail in PyTorch in any way: it is no candidate",
     "dovetail/commands/rung.py:in_float64": "whatever a program cannot do in float64, it is compared without",
+    "dovetail/ops/own/kernel_writes.py:written": "Triton may refuse a kernel in any way: its launch will say so",
     "dovetail/kept/routes.py:_leads": "properties of the program's own may raise anything: the path leads nowhere",
     "dovetail/kept/holds.py:_shown": "reading a path may raise anything: the entry's own text decides",
     "dovetail/exporting/trees.py:_parts": "a program's class may refuse placeholders: its parts have numbers",

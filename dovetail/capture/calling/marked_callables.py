@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
+from dovetail.capture.calling import user_kernels
 from dovetail.capture.interpreter.comptime import ComptimeContext
 from dovetail.capture.process.unguarded_facts import alone, ask
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Kwargs, NotNative, Session, Value, boolean
@@ -206,6 +207,8 @@ HANDLERS: dict[Mark, Handler] = {
     Mark.DECORATE: _decorate,
     Mark.COMPTIME: _comptime,
     Mark.COMPILE: _compile,
+    Mark.LAUNCH: user_kernels.launch,
+    Mark.ITSELF: lambda s, function, args, kwargs, detail: args[0],
     Mark.NOTHING: lambda s, function, args, kwargs, detail: NONE,
     Mark.STRICT_ENTER: _strict_enter,
     Mark.STRICT_EXIT: _strict_exit,

@@ -24,6 +24,7 @@ from dovetail.ops.fake.rules.creation import placed
 from dovetail.ops.fake.rules.elementwise import IN_PLACE, elementwise, in_place, is_elementwise
 from dovetail.ops.fake.symbolic import unbacked
 from dovetail.ops.fake.symbolic.size_questions import all_same, takes_sizes
+from dovetail.ops.fake.triton_ops import launching_nothing
 from dovetail.ops.fake.without_dynamo import without_dynamo
 from dovetail.ops.lowering.registry import Row
 from dovetail.ops.table import functional_row, is_composite
@@ -74,7 +75,7 @@ def infer(
         meta_kwargs = {k: mapped(v, to_meta) for k, v in kwargs.items()}
         if meta_kwargs.get("device") is not None or _takes_device(func):
             meta_kwargs["device"] = _META
-        with without_dynamo(), _unheard(schema):
+        with without_dynamo(), _unheard(schema), launching_nothing(func):
             result = (meta_kernels.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
     except NotImplementedError:
         return meta_kernels.infer_by_mode(func, args, kwargs, cls, refuse_unusual)
