@@ -39,7 +39,7 @@ test: $(READY)
 
 # What calls torch.compile itself, in an environment that takes PyTorch and the rest from that of the tests.
 LIBRARIES := .venv-libraries
-NAMED := accelerate diffusers lightning peft torchmetrics
+NAMED := accelerate diffusers lightning peft torchao torchmetrics
 NEEDED := lightning-utilities pytorch-lightning psutil pillow requests urllib3 certifi idna charset-normalizer importlib_metadata zipp
 
 test-libraries: $(LIBRARIES)/.ready

@@ -196,6 +196,13 @@ class WrapperPart:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """What a tensor names among its parts and is no tensor, such as a mesh of devices: the same one in every call."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
 class Whole:
     """A tensor of class `cls`, whose `__tensor_unflatten__` gets `parts` under `names`."""
 
@@ -207,14 +214,14 @@ class Whole:
     parts: tuple[Template, ...]
 
 
-Template = WrapperPart | Whole
+Template = WrapperPart | Beside | Whole
 
 
 def parts_of(template: Template | None) -> list[int]:
     """The places of all plain values below."""
     if isinstance(template, Whole):
         return [k for part in template.parts for k in parts_of(part)]
-    return [] if template is None else [template.index]
+    return [template.index] if isinstance(template, WrapperPart) else []
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Mark(enum.Enum):
     DISABLE = "called without being traced; (the user's reason or None, also the functions that it calls?)"
     CONSTANT = "called while capturing, its result a constant; no detail"
     INSTEAD = "another function is traced in its place; that function"
+    WHOLE = "called by the graph as it is, on tensors that are made of others; no detail"
     BREAK = "ends the graph; no detail, the message is an argument"
     SKIP = "the function that calls it runs without being traced; no detail"
     OUTSIDE = "a switch of the compiler, called between graphs; no detail"
@@ -147,7 +148,7 @@ ATTRIBUTES: MappingProxyType[str, Callable[[Any], Found | None]] = MappingProxyT
 
 NAMED_MODULES = frozenset((
     "torch.compiler", "torch._dynamo.decorators", "torch._dynamo.comptime", "torch._library.triton",
-    "triton.runtime.jit", "triton.runtime.autotuner", "triton.runtime.interpreter",
+    "torch.distributed.tensor._api", "triton.runtime.jit", "triton.runtime.autotuner", "triton.runtime.interpreter",
 ))  # fmt: skip
 _STRICT = "ErrorOnGraphBreakDecoratorContextManager"
 NAMED: MappingProxyType[str, Mark] = MappingProxyType({
@@ -156,6 +157,7 @@ NAMED: MappingProxyType[str, Mark] = MappingProxyType({
     "skip_frame": Mark.SKIP,
     "allow_in_graph": Mark.DECORATE,
     "assume_constant_result": Mark.DECORATE,
+    **dict.fromkeys([f"DTensor.{n}" for n in ("from_local", "to_local", "redistribute", "full_tensor")], Mark.WHOLE),
     "cudagraph_mark_step_begin": Mark.NOTHING,
     "mark_static_address": Mark.NOTHING,  # where a graph's own tensors lie is for the compiler to say
     "DynamoConfigPatchProxy.__enter__": Mark.NOTHING,  # settings of PyTorch's compiler

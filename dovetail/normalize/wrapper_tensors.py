@@ -15,12 +15,26 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.autograd.function import BackwardCFunction
 
-from dovetail.ir.aten import Apart, AtenGraph, JointGraph, KeptWhole, Tangent, Template, Whole, WrapperPart, subprograms
+from dovetail.ir.aten import (
+    Apart,
+    AtenGraph,
+    Beside,
+    JointGraph,
+    KeptWhole,
+    Returned,
+    Tangent,
+    Template,
+    Whole,
+    WrapperPart,
+    subprograms,
+)
 from dovetail.normalize.joint import enter, tangent_of
 from dovetail.normalize.normalize import run_graph
 from dovetail.normalize.outputs import GraphEnding, Results, flat, recounted
 from dovetail.normalize.passes import simplify, simplify_joint
+from dovetail.normalize.recording.aliases import Handle
 from dovetail.normalize.recording.autograd_history import behind, ways
 from dovetail.normalize.recording.control_flow import left_to_engine
 from dovetail.normalize.recording.recorder import AtenRecorder
@@ -28,6 +42,8 @@ from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import needs_autograd
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.infer import takes_sizes
+from dovetail.ops.fake.rules.layout import overlaps_itself
+from dovetail.ops.fake.sharding import out_of_sight
 from dovetail.ops.fake.wrapped import inner, is_wrapper, rebuilt, same_context
 from dovetail.options import Options
 
@@ -36,7 +52,7 @@ def take_apart(graph_module: torch.fx.GraphModule, fakes: Sequence[Any], options
     """Raises KeptWhole where what callers see of the tensors themselves would be other than in eager."""
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad), torch._C.DisableTorchFunctionSubclass():
-        with torch.autograd.set_multithreading_enabled(False):
+        with torch.autograd.set_multithreading_enabled(False), out_of_sight():
             apart = _Taking(graph_module, fakes, needs_autograd(fakes)).apart()
     if next(subprograms(apart.aten), None) is not None:
         raise KeptWhole("it has branches or loops")
@@ -74,6 +90,16 @@ class _Given:
         return self.tensor._version - self.version if is_wrapper(self.tensor) and not self.tensor.is_inference() else 0
 
 
+class _Parts(Results):
+    def origin(self, handle: Handle, tensor: Any, shared: set[int], outputs: dict[int, int]) -> Returned:
+        """What an `autograd.Function` gives, as `DTensor.to_local()` does, has its history from that. Eager refuses to
+        write to it if it is a view of what the function has made; so nobody can tell it from a tensor of its own."""
+        own = isinstance(getattr(tensor, "grad_fn", None), BackwardCFunction) and not overlaps_itself(tensor)
+        if own and handle.base.fresh and id(handle.base) not in shared:
+            return Returned("result", self.result(handle, tensor))
+        return super().origin(handle, tensor, shared, outputs)
+
+
 class _Taking:
     def __init__(self, graph_module: torch.fx.GraphModule, fakes: Sequence[Any], differentiated: bool) -> None:
         self.graph_module, self.differentiated = graph_module, differentiated
@@ -107,10 +133,10 @@ class _Taking:
             return parts[-1]
 
         made = rebuilt(fake, placeholder)
-        if made.requires_grad or list(map(id, inner(made))) != list(map(id, parts)):
+        if made.grad_fn is not None or list(map(id, inner(made))) != list(map(id, parts)):
             raise KeptWhole("an input is not made of what its class was given")
-        if wanted:
-            made.requires_grad_()
+        if made.requires_grad is not wanted:  # some classes keep it in their context
+            made.requires_grad_(wanted)
         return _Given(made, template_of(made, [None] * first), made if wanted else None)
 
     # ------------------------------------------------------------ results
@@ -119,7 +145,7 @@ class _Taking:
         self.check_outputs()
         parts: list = []
         outputs = tuple(template_of(value, parts) for value in self.outputs)
-        results = Results(self.recorder)
+        results = _Parts(self.recorder)
         results.take(parts)
         mutated = results.ending.mutated()
         if any(self.recorder.inputs[k].tensor.requires_grad for k, _ in mutated):
@@ -265,13 +291,16 @@ def template_of(value: Any, parts: list) -> Template:
         parts.append(value)
         return WrapperPart(len(parts) - 1)
     names, context = value.__tensor_flatten__()
-    below = tuple(template_of(getattr(value, name), parts) for name in names)
+    made_of = [getattr(value, name) for name in names]
+    below = tuple(template_of(t, parts) if isinstance(t, torch.Tensor) else Beside(t) for t in made_of)
     size, stride = torch.Size(value.size()), tuple(value.stride())
     return Whole(type(value), tuple(names), copy.deepcopy(context), size, stride, below)
 
 
 def _same(a: Template, b: Template) -> bool:
-    if isinstance(a, WrapperPart) or isinstance(b, WrapperPart):
+    if isinstance(a, Beside) and isinstance(b, Beside):
+        return a.value is b.value
+    if not isinstance(a, Whole) or not isinstance(b, Whole):
         return isinstance(a, WrapperPart) and isinstance(b, WrapperPart)
     alike = a.cls is b.cls and a.names == b.names and same_context(a.cls, b.context, a.context)
     return alike and all(map(_same, a.parts, b.parts))

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.calls import library_rows
+from dovetail.ops.calls import collectives, library_rows
 from dovetail.ops.lowering import (
     activation,
     arithmetic,
@@ -32,7 +32,7 @@ from dovetail.ops.lowering.registry import Row
 from dovetail.ops.own import philox, template
 
 MODULES = (
-    activation, arithmetic, comparison, creation, elementary, gradients, indexing, library_rows, movement,
+    activation, arithmetic, collectives, comparison, creation, elementary, gradients, indexing, library_rows, movement,
     norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax, template, upsampling, views,
 )
 

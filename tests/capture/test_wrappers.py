@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -86,6 +88,29 @@ def looped(t):
     return torch.while_loop(lambda n, x: n < 3, lambda n, x: (n + 1, x * t.a), (n, t.b + (t * 2).a))
 
 
+def made_inside(x):
+    made = TwoTensor(x, x.sin())
+    made.mul_(2)
+    return made + 1, made.a, type(made) is TwoTensor, x
+
+
+class Odd:
+    """Equal to nothing else."""
+
+
+@dataclass
+class Unit:
+    name: str
+
+    def __add__(self, other):
+        return Unit(self.name + other)
+
+
+def scaled_inside(x, unit):
+    made = Scaled(x + 1, x.sum(), unit)
+    return made * 2, made.value, made.unit.name, made.factor
+
+
 def without_history(t):
     with torch.no_grad():
         y = t * 2
@@ -124,6 +149,11 @@ WHOLE = {
     "vmap": (lambda t: torch.func.vmap(torch.sin)(t), two),
     "operators of its own": (lambda t: (t * 3).sin(), lambda: Twice(torch.randn(3))),
     "operators of its own, gradient": (lambda t: (t * 3).sin(), lambda: Twice(torch.randn(3)).requires_grad_()),
+    "made inside": (made_inside, x),
+    "made inside of tensors, context": (lambda x, u: scaled_inside(x, u), x, lambda: Unit("m")),
+    "made inside, nested": (lambda x: TwoTensor(TwoTensor(x, x + 1), TwoTensor(x, x * 2)).sin(), x),
+    "made inside of one from outside": (lambda t, x: (Int8.of(x).dequantized(), TwoTensor(t.b, t.a) * t), two, x),
+    "made inside beside a gradient": (lambda x: (x * 2, TwoTensor(x.detach(), x.detach() * 2).a * x), leaf),
     "swapped inside": (lambda t: (t.add_(1), t * 2, t.inside), lambda: Swapping(torch.randn(3))),
 }
 
@@ -145,7 +175,7 @@ def test_whole(name, backend):
 
 BREAKS = {
     "attribute stored": ("tensor-subclass", lambda t: (setattr(t, "unit", "s"), t * 2)[1], scaled),
-    "made inside": ("opaque-call", lambda x: TwoTensor(x, x) * 2, x),
+    "made inside of an object": ("tensor-subclass", lambda x, o: Scaled(x, x.sum(), o).value, x, Odd),
     "value": ("data-dependent-branch", lambda t: t * 2 if t.a.sum() > 0 else t + 1, two),
     "in a loop": ("tensor-subclass", looped, two),
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.capture.calling.calls import by_table, fold
+from dovetail.capture.calling.whole_calls import make_tensor, makes_tensors
 from dovetail.capture.cpython.native_arguments import fitted
 from dovetail.capture.interpreter.tail_calls import protocol
 from dovetail.capture.polyfills.protocols import construct
@@ -33,6 +34,8 @@ def call_class(s: Session, value: ClassValue, args: list[Value], kwargs: dict[st
         return by_table(s, cls, args, kwargs)
     if cls in FOLDED or isinstance(cls, enum.EnumMeta):
         return fold(s, cls, args, kwargs)
+    if makes_tensors(s, cls):
+        return make_tensor(s, cls, args, kwargs)
     call = s.static(type(cls), "__call__")
     if type(call) is FUNCTION:
         return s.wrap(call, None).call(s, [value, *args], kwargs)
@@ -51,6 +54,8 @@ def instantiate(s: Session, value: ClassValue, args: list[Value], kwargs: dict[s
             return made
     elif new in KNOWN:
         made = KNOWN[new](s, [value, *args], kwargs)
+    elif new not in ALLOCATORS and not FOLDED.isdisjoint(cls.__mro__):
+        return fold(s, cls, args, kwargs)
     else:
         made = allocate(s, cls, new, args)
     init = s.static(cls, "__init__")

@@ -13,6 +13,7 @@ from typing import Any
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.calling import user_kernels
+from dovetail.capture.calling.whole_calls import call_whole
 from dovetail.capture.interpreter.comptime import ComptimeContext
 from dovetail.capture.process.unguarded_facts import alone, ask
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Kwargs, NotNative, Session, Value, boolean
@@ -201,6 +202,7 @@ HANDLERS: dict[Mark, Handler] = {
     Mark.DISABLE: _disable,
     Mark.CONSTANT: _constant,
     Mark.INSTEAD: _instead,
+    Mark.WHOLE: lambda s, function, args, kwargs, detail: call_whole(s, function.real, args, kwargs),
     Mark.BREAK: _break,
     Mark.SKIP: _skip,
     Mark.OUTSIDE: _outside,

@@ -66,11 +66,12 @@ def torch_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwarg
         method, given = replaced
         return s.call(s.wrap(method, None), *given)
     if torch_function.active(s, (*args, *kwargs.values())):
-        return torch_function.overridden(s, target, args, kwargs, lambda: _plain_call(s, target, args, kwargs))
-    return _plain_call(s, target, args, kwargs)
+        return torch_function.overridden(s, target, args, kwargs, lambda: plain_call(s, target, args, kwargs))
+    return plain_call(s, target, args, kwargs)
 
 
-def _plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:
+def plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwargs) -> Value:
+    """The same for arguments whose classes, and modes, have no say."""
     if isinstance(target, OPERATORS) and lacks_fake(target):
         s.unsupported(
             "no-shape-rule", f"the operator {target} has no fake implementation, so its result cannot be predicted"

@@ -74,6 +74,8 @@ def _plain_attribute(s: Session, value: TensorValue, name: str) -> Value:
 
 #: What the class says of its tensors in code that runs while capturing.
 _CONSTANTS = (int, float, str, bytes, type(None), torch.dtype, torch.device)
+#: What says how a distributed tensor lies on its mesh: nobody changes it.
+_SPECS = ("torch.distributed.tensor._dtensor_spec", "DTensorSpec")
 
 
 def _of_wrapper(s: Session, value: TensorValue, name: str) -> Value | None:
@@ -81,6 +83,9 @@ def _of_wrapper(s: Session, value: TensorValue, name: str) -> Value | None:
     if name in value.fake.__tensor_flatten__()[0]:
         wrapper_tensors.refuse_inside(s, value)
         return graph_attribute(s, value, name)
+    if type(s.static(value.cls, name)) is types.MemberDescriptorType:
+        found = getattr(value.fake, name, None)
+        return s.wrap(found, None) if (type(found).__module__, type(found).__qualname__) == _SPECS else None
     known, own = value.real is not MISSING and name in value.real.__dict__, getattr(value.fake, "__dict__", {})
     if not known and name not in own:
         return None

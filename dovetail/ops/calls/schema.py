@@ -28,7 +28,8 @@ class Facts:
 
 #: Operators that may or may not return a view of their argument: what they returned decides.
 IDENTITY = frozenset(
-    {"aten::detach", "aten::alias", "aten::lift_fresh", "aten::lift", "aten::_lazy_clone_alias"}
+    """aten::detach aten::alias aten::lift_fresh aten::lift aten::_lazy_clone_alias
+    _c10d_functional::wait_tensor _c10d_functional::_wrap_tensor_autograd""".split()
 )
 
 

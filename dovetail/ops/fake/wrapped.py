@@ -31,8 +31,10 @@ def handles_operators(cls: type) -> bool:
 def is_wrapper(tensor: Any) -> bool:
     """Is it of a class that says what it is made of, and how it is made of that?"""
     cls = type(tensor)
-    if cls is torch.Tensor or not isinstance(tensor, torch.Tensor):
-        return False
+    return cls is not torch.Tensor and isinstance(tensor, torch.Tensor) and says_what_it_is_made_of(cls)
+
+
+def says_what_it_is_made_of(cls: type) -> bool:
     return hasattr(cls, "__tensor_flatten__") and hasattr(cls, "__tensor_unflatten__") and handles_operators(cls)
 
 
@@ -40,7 +42,13 @@ def inner(tensor: Any) -> list:
     """The plain tensors that it is made of, in the end; the tensor alone if it is plain."""
     if not is_wrapper(tensor):
         return [tensor]
-    return [t for name in tensor.__tensor_flatten__()[0] for t in inner(getattr(tensor, name))]
+    return [t for part in parts(tensor).values() if isinstance(part, torch.Tensor) for t in inner(part)]
+
+
+def parts(tensor: Any) -> dict[str, Any]:
+    """What it is made of, by the names that it gives: tensors, and what PyTorch lets stand beside them, such as the
+    mesh that a distributed tensor lies on."""
+    return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
 
 
 def made_of(tensors: list) -> list:
@@ -53,18 +61,20 @@ def rebuilt(tensor: Any, make: Callable[[Any], Any]) -> Any:
 
     Raises Unsupported if the class makes another kind of tensor of them.
     """
-    names, context = tensor.__tensor_flatten__()
-    parts = {n: getattr(tensor, n) for n in names}
-    if not all(isinstance(t, torch.Tensor) for t in parts.values()):
-        raise Unsupported(CODE, f"{type(tensor).__name__}.__tensor_flatten__ names what is no tensor")
-    made = {n: rebuilt(t, make) if is_wrapper(t) else make(t) for n, t in parts.items()}
-    return assembled(type(tensor), made, context, like=tensor)
+
+    def again(part: Any) -> Any:
+        if not isinstance(part, torch.Tensor):
+            return part
+        return rebuilt(part, make) if is_wrapper(part) else make(part)
+
+    made = {name: again(part) for name, part in parts(tensor).items()}
+    return assembled(type(tensor), made, tensor.__tensor_flatten__()[1], like=tensor)
 
 
-def assembled(cls: Any, parts: dict[str, Any], context: Any, like: Any) -> Any:
+def assembled(cls: Any, made: dict[str, Any], context: Any, like: Any) -> Any:
     """A tensor of the class made of its parts; it must look as `like` does."""
     with torch.no_grad():
-        found = cls.__tensor_unflatten__(parts, context, like.size(), like.stride())
+        found = cls.__tensor_unflatten__(made, context, like.size(), like.stride())
     if type(found) is not cls or metadata(found) != metadata(like):
         raise Unsupported(
             CODE, f"what {cls.__name__}.__tensor_unflatten__ makes looks other than the tensor that was taken apart",
@@ -136,8 +146,8 @@ def same_context(cls: Any, kept: Any, context: Any) -> bool:
 def _wrappers(tensor: Any) -> Iterator[Any]:
     if is_wrapper(tensor):
         yield tensor
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from _wrappers(getattr(tensor, name))
+        for part in parts(tensor).values():
+            yield from _wrappers(part)
 
 
 def _classes(tensor: Any) -> list[type]:
@@ -149,10 +159,23 @@ def _contexts(tensor: Any) -> list:
 
 
 def _facts(tensor: Any) -> Iterator[Any]:
+    if not isinstance(tensor, torch.Tensor):
+        yield Same(tensor)
+        return
     keys = torch._C._dispatch_keys(tensor).raw_repr()
     yield type(tensor), *metadata(tensor), tensor.requires_grad, keys
     if is_wrapper(tensor):
-        names = tuple(tensor.__tensor_flatten__()[0])
-        yield names
-        for name in names:
-            yield from _facts(getattr(tensor, name))
+        found = parts(tensor)
+        yield tuple(found)
+        for part in found.values():
+            yield from _facts(part)
+
+
+@dataclass(frozen=True, eq=False)
+class Same:
+    """Equal to that of the same object alone."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value

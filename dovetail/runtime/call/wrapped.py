@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from dovetail.ir.aten import Apart, JointGraph, Pair, Tangent, Template, WrapperPart, parts_of
+from dovetail.ir.aten import Apart, Beside, JointGraph, Pair, Tangent, Template, Whole, WrapperPart, parts_of
 from dovetail.ir.checks import CheckFailed
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
@@ -74,7 +74,9 @@ def taken_apart(templates: Sequence[Template], given: Sequence[Any]) -> list:
 def _take(template: Template, value: Any, found: list) -> None:
     if isinstance(template, WrapperPart):
         found.append(value)
-    else:
+    elif isinstance(template, Whole):
+        if hasattr(template.cls, "trigger_wait"):  # what a collective gives, which may not be there yet
+            value.trigger_wait()
         for name, part in zip(template.names, template.parts, strict=True):
             _take(part, getattr(value, name), found)
 
@@ -82,6 +84,8 @@ def _take(template: Template, value: Any, found: list) -> None:
 def assembled(template: Template, values: Sequence[Any]) -> Any:
     if isinstance(template, WrapperPart):
         return values[template.index]
+    if isinstance(template, Beside):
+        return template.value
     parts = {n: assembled(part, values) for n, part in zip(template.names, template.parts, strict=True)}
     return template.cls.__tensor_unflatten__(parts, template.context, template.size, template.stride)
 
@@ -216,6 +220,8 @@ def _fits(part: Any, facts: Any) -> bool:
 def is_made_as(template: Template, tensor: Any) -> bool:
     if isinstance(template, WrapperPart):
         return not handles_operators(type(tensor))
+    if isinstance(template, Beside):
+        return tensor is template.value
     if type(tensor) is not template.cls or tensor.is_conj() or tensor.is_neg():
         return False
     names, context = tensor.__tensor_flatten__()

@@ -24,7 +24,8 @@ from dovetail.ir.liveness import last_uses, output_buffers, reads, view_roots, w
 from dovetail.ir.loops import Batch, Group, LibraryCall, Program
 from dovetail.ops.calls.schema import facts
 
-LIBRARIES = frozenset({"aten", "prims", "mkldnn", "dovetail"})  # whose operators keep none of their arguments
+# Their operators keep none of their arguments.
+LIBRARIES = frozenset({"aten", "prims", "mkldnn", "dovetail", "_c10d_functional"})
 LARGEST_BLOCK = 256 << 20  # bytes
 NEAR = 8  # sizes whose typical values differ by a larger factor do not share a place
 

@@ -19,6 +19,7 @@ _C = torch._C
 _NATIVE = "_get_cpu_capability _mps_is_available _mps_is_on_macos_or_newer _is_flash_attention_available".split()
 _NATIVE += ["_cuda_getArchFlags", "_cuda_getDeviceCount", "_cuda_getCompiledVersion"]
 FOLDED.update(getattr(_C, name) for name in _NATIVE if hasattr(_C, name))
+FOLDED.update(getattr(_C._cpu, name) for name in _NATIVE if hasattr(getattr(_C, "_cpu", None), name))
 FOLDED_METHOD_TYPES |= {getattr(_C, name) for name in ("_CudaDeviceProperties",) if hasattr(_C, name)}
 
 

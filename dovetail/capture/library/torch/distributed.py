@@ -1,0 +1,50 @@
+"""How tensors are laid out over processes: `Shard(0)` and its like are constants, which equal ones stand for.
+
+Newer versions of PyTorch make them in native code; where they are Python, they are traced like any object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from dovetail.capture.outside.wrap import WRAPPERS
+from dovetail.capture.protocols.attributes import BINDERS
+from dovetail.capture.tables.known_callables import FOLDED
+from dovetail.capture.values.base import Const, Session, Value
+from dovetail.capture.values.callables import MethodValue
+from dovetail.ir.guard import GuardKind
+from dovetail.ir.source import Attr, Source
+
+_PLACEMENT = getattr(getattr(torch._C, "_distributed", None), "Placement", None)
+
+
+def _wrap_placement(s: Session, obj: Any, source: Source | None) -> Value:
+    if source is not None:
+        s.guard(source, GuardKind.TYPE, type(obj))
+        s.guard(source, GuardKind.EQUAL, obj)
+    return Const(obj)
+
+
+def _native_method(s: Session, value: Value, static: Any, name: str) -> Value:
+    return MethodValue(s.wrap(static.__func__, None), value)
+
+
+def _functions(cls: type) -> list[Any]:
+    """What the class has in native code."""
+    members = [getattr(member, "fget", member) for member in vars(cls).values()]
+    return [member.__func__ for member in members if type(member).__name__ == "instancemethod"]
+
+
+def _register(base: Any) -> None:
+    WRAPPERS[base] = _wrap_placement
+    for cls in (base, *base.__subclasses__()):
+        FOLDED.update((cls, *_functions(cls)))
+    unbound = type(vars(base)["is_shard"])
+    BINDERS[unbound] = _native_method
+    WRAPPERS[unbound] = lambda s, obj, source: s.wrap(obj.__func__, source and Attr(source, "__func__"))
+
+
+if _PLACEMENT is not None:
+    _register(_PLACEMENT)

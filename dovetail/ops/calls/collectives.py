@@ -1,0 +1,38 @@
+"""What processes compute together: PyTorch's functional collectives, as library calls that return with the result.
+
+    wait_tensor(all_reduce(x, "sum", group))    ->    one call; the tensor is waited for before anything else is done
+
+In eager mode a collective runs beside what follows it, until somebody waits. Kernels here may write over memory that
+nobody reads any more, and a collective that still runs reads its input: so it is waited for at once. (Where the device
+has queues of its own, its queue waits and Python goes on.) Every process makes the same calls in the same order, since
+they have effects, and are never left out, joined or put in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from dovetail.ops.lowering.registry import Rows
+
+_NAMES = "all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast".split()
+_OF_LISTS = "all_reduce_coalesced all_gather_into_tensor_coalesced reduce_scatter_tensor_coalesced".split()
+
+
+def _waited_for(name: str) -> Callable[..., Any]:
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        operators = torch.ops._c10d_functional
+        found = getattr(operators, name).default(*args, **kwargs)
+        if isinstance(found, torch.Tensor):
+            return operators.wait_tensor.default(found)
+        return [operators.wait_tensor.default(tensor) for tensor in found]
+
+    collective.__name__ = collective.__qualname__ = name
+    return collective
+
+
+ROWS = Rows()
+for _name in (*_NAMES, *_OF_LISTS):
+    ROWS.library(f"_c10d_functional::{_name}", callee=_waited_for(_name), fresh=True)
