@@ -32,6 +32,7 @@ from dovetail.ir.captured import AGAIN, ENTERED, FAILED, NO_OVERRIDES, PLAIN, RE
 from dovetail.ir.literals import error_in_words, in_words, steady
 from dovetail.ir.records import dataclass
 from dovetail.ir.varying import Varying
+from dovetail.kept.holds import by_identity
 from dovetail.kept.keeping import Keeping
 from dovetail.options import Options
 from dovetail.request import describe, imported, underlying
@@ -128,6 +129,8 @@ class Compilation:
         try:
             with events.stage("restore"):
                 for name, kept in keeping.candidates(self.own()):
+                    if by_identity(kept.captured.guards, self.varying.names):
+                        continue
                     captured = self.linked(kept.captured)
                     fakes = [given.fake for given in captured.inputs]
                     graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))

@@ -55,13 +55,14 @@ def choose(
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
     depth = _depths(candidates, _continued(candidates))
+    final = set(gradients)
     for node in candidates:
         cost = None if node in exposed and node not in written else _cost(node, depth[node], written, backward_nodes)
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
         if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list, *NUMBERS)):
             network.add_edge(SOURCE, (node, "in"))
         network.add_edges_from(((node, "out"), user) for user in _readers(node, needed, backward_nodes))
-        if node in gradients:
+        if node in final:
             network.add_edge((node, "out"), SINK)
     _, (reached, _) = networkx.minimum_cut(network, SOURCE, SINK, flow_func=networkx.algorithms.flow.boykov_kolmogorov)
     cut = [n for n in candidates if (n, "in") in reached and (n, "out") not in reached]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from itertools import islice
 from typing import Any
 
 from dovetail.ir.guard import Guard, GuardKind
@@ -91,6 +92,14 @@ class Varying:
 
 
 CONSTANT = Varying()
+
+#: Modules inside one, from which on guarding each by what it holds takes longer than the layers do.
+MANY = 100
+
+
+def known_by_contents(module: Any) -> bool:
+    """May a module, where a path was seen to lead to several, be known by what it holds in place of its identity?"""
+    return sum(1 for _ in islice(module.modules(), MANY)) < MANY
 
 
 def facts(guard: Guard) -> tuple[str, ...]:

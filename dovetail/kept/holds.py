@@ -7,7 +7,7 @@ microsecond each. What that leaves open is asked of the text that the entry itse
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ import torch
 from dovetail import guards
 from dovetail.ir.captured import Captured
 from dovetail.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from dovetail.ir.varying import known_by_contents
 from dovetail.kept.objects import PLAIN, written
 from dovetail.kept.routes import Finder
 
@@ -26,6 +27,19 @@ def failing(captured: Captured, fn: Any, finder: Finder, args: tuple, kwargs: Ma
     """The guards that do not hold."""
     left = [guard for guard in captured.guards if not _shown(guard, finder)]
     return guards.failing(captured, fn, left, args, kwargs)
+
+
+def by_identity(guarded: Sequence[Guard], names: Set[str]) -> bool:
+    """Would an entry fit one module alone, where a path in `names` was seen to lead to several? Others would need
+    entries of their own, up to the limit of entries; one that knows modules by what they hold serves them all."""
+    return bool(names) and any(
+        guard.kind is GuardKind.ID
+        and isinstance(guard.payload, torch.nn.Module)
+        and guard.source is not None
+        and guard.source.name() in names
+        and known_by_contents(guard.payload)
+        for guard in guarded
+    )
 
 
 def _shown(guard: Guard, finder: Finder) -> bool:

@@ -212,3 +212,23 @@ def test_another_process_compiles_nothing(name, outcomes):
 
 #: Where numbers are found to vary only once there is more than one, the second process has met other ones by then.
 LATER = ()
+
+MANY_MODULES = """
+class B(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(4, 4)
+    def forward(self, x):
+        return self.line(x).sin()
+run = dovetail.compile(lambda block, x: block(x), fullgraph=True)
+x = torch.ones(2, 4)
+for block in [B() for _ in range(12)]: x = run(block, x).detach()
+show(x)
+"""
+
+
+def test_what_fits_one_module_alone_is_not_taken_again_and_again(processes, tmp_path):
+    """Where a path leads to ever other modules, one entry knows them by what they hold, and serves all of them."""
+    first, second = (processes.run(MANY_MODULES, tmp_path) for _ in range(2))
+    assert (first.compiled, first.restored) == (2, 1) and first.shown == second.shown
+    assert (second.compiled, second.restored) == (0, 1)

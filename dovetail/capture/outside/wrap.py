@@ -11,7 +11,6 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
-import itertools
 import types
 import weakref
 from collections import OrderedDict
@@ -40,6 +39,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Attr, Bound, ComputedItem, Item, Source, path
+from dovetail.ir.varying import known_by_contents
 
 Wrapper = Callable[[Any, Any, "Source | None"], Value]
 
@@ -254,7 +254,7 @@ class Called(Source):
 
 def _wrap_module(s: Session, obj: Any, source: Source | None) -> Value:
     label = source.name() if source is not None else type(obj).__name__
-    if source is not None and is_alike(s, source) and sum(1 for _ in itertools.islice(obj.modules(), MANY)) < MANY:
+    if source is not None and is_alike(s, source) and known_by_contents(obj):
         s.guard(source, GuardKind.TYPE, type(obj))
         value = ModuleValue(type(obj), obj, source)
         value.identify = functools.partial(s.guard, source, GuardKind.ID, obj)
@@ -271,9 +271,6 @@ def is_alike(s: Session, source: Source) -> bool:
         isinstance(part, ComputedItem) or names and not isinstance(part, Bound) and part.name() in names
         for part in path(source)
     )
-
-
-MANY = 100  # modules inside one, from which on guarding each by what it holds takes longer than the layers do
 
 
 def _wrap_optimizer(s: Session, obj: Any, source: Source | None) -> Value:
