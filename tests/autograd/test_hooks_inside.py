@@ -169,13 +169,29 @@ BREAKING: dict[str, Callable[[Tensor, float], Any]] = {
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "dovetail"])
+@pytest.mark.parametrize("fullgraph", [True, False])
 @pytest.mark.parametrize("name", [*WHOLE, *BREAKING])
-def test_gradients_go_through_hooks(name: str, backend: str) -> None:
+def test_gradients_go_through_hooks(name: str, fullgraph: bool, backend: str) -> None:
     fn = WHOLE.get(name) or BREAKING[name]
     dovetail.reset()
-    compiled = dovetail.compile(fn, backend=backend, fullgraph=name in WHOLE)
+    compiled = dovetail.compile(fn, backend=backend, fullgraph=fullgraph and name in WHOLE)
     for k in (2.0, 5.0, 5.0):
         assert _outcome(compiled, k) == _outcome(fn, k)
+
+
+def unreached(x: Tensor, k: float) -> Tensor:
+    y, z = x * 2, x * 3
+    y.register_hook(triple)
+    SEEN.append(float(y.detach().sum()))
+    return z.sum()
+
+
+WHOLE["unreached"] = unreached
+
+
+def test_both_sides_of_a_hook_are_compiled() -> None:
+    found = dovetail.explain(plain)(torch.ones(2, requires_grad=True), 2.0)
+    assert found.graph_count == 2 and found.op_count and "[gradient-hook]" in str(found)
 
 
 def _outcome(fn: Callable[[Tensor, float], Any], k: float) -> Any:

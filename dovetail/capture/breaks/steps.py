@@ -6,10 +6,13 @@ otherwise), the instruction to go on with, and what it finds pushed.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from dovetail.capture.breaks.call_sites import LOOKING, called_at, sites
 from dovetail.capture.cpython.asked import looked_up
@@ -22,6 +25,7 @@ from dovetail.ir import marks
 from dovetail.ir.captured import ENTERED, PLAIN
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.records import dataclass
+from dovetail.ops.calls.autograd_calls import register_hook
 
 if TYPE_CHECKING:
     from dovetail.bytecode.decode import Instruction
@@ -115,6 +119,9 @@ def _called(function: Any, rebuilder: Rebuilder) -> str:
     What a function marked with `disable(recursive=False)` calls is compiled, by whoever runs this.
     """
     target = function.function if isinstance(function, MethodValue) else function
+    if isinstance(function, MethodValue) and getattr(target, "real", None) is torch.Tensor.register_hook:
+        parts = map(rebuilder.known, (functools.partial, register_hook))
+        return "{}({}, {})".format(*parts, rebuilder.expr(function.receiver))
     if not isinstance(target, (FunctionValue, ObjectValue)):
         return rebuilder.expr(function)
     real = target.real if isinstance(target, FunctionValue) else MISSING

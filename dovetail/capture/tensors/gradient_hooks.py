@@ -3,6 +3,9 @@
     h = y.register_hook(lambda g: g * z)    ->      %h = Hook("register_hook")(%y); _o[0].function = <lambda>
                                                     return _o[0].handle
 
+Where graphs may break, one ends before the hook instead, so that both sides of it are compiled; not where the graph has
+used the tensor already, since gradients from there would pass the hook by.
+
 A function that exists before the graph runs is called as it is. Any other is made by the residual, which knows what it
 closes over: until then the hook is a `Relay`, so no backward pass may come before.
 """
@@ -67,6 +70,11 @@ def register(s: Session, name: str, value: TensorValue, args: Args, kwargs: Kwar
             "Register it outside the compiled function.",
         )
     _check(s, name, value)
+    if s.ends.breaks and (value.origin is not None or not value.node.users):
+        return s.unsupported(
+            "gradient-hook", f"the code calls {name} of a tensor, and PyTorch would run a graph with a hook as it is",
+            "Nothing: what comes before and what comes after are compiled. Hooks registered outside cost no graph.",
+        )
     real = getattr(hook, "real", MISSING) if isinstance(hook, FunctionValue) else MISSING
     if real is not MISSING and hook.source is not None:
         s.guard(hook.source, GuardKind.ID, real)

@@ -46,6 +46,14 @@ def remove_hook(relay: Relay) -> None:
     relay.handle.remove()
 
 
+def register_hook(tensor: torch.Tensor, hook: Callable[[Any], Any]) -> Any:
+    """`tensor.register_hook` between two graphs. A compiled graph is one node of PyTorch's, whose hooks are called with
+    None where eager would not come by."""
+    if not isinstance(tensor.grad_fn, torch.autograd.function.BackwardCFunction):
+        return tensor.register_hook(hook)
+    return tensor.register_hook(lambda gradient: None if gradient is None else hook(gradient))
+
+
 def set_data(tensor: torch.Tensor, new: torch.Tensor) -> None:
     """`tensor.data = new`: other memory for a tensor that stays what it is to autograd."""
     tensor.data = new
