@@ -194,6 +194,31 @@ def test_both_sides_of_a_hook_are_compiled() -> None:
     assert found.graph_count == 2 and found.op_count and "[gradient-hook]" in str(found)
 
 
+def frozen_below(x: Tensor, k: float) -> Tensor:
+    y = (x.detach() * k).requires_grad_()
+    z = y.sin() * x
+    y.requires_grad_(True)
+    z.sum().backward()
+    SEEN.append(float(y.grad.sum()))  # type: ignore[union-attr]
+    return x.grad * 1  # type: ignore[operator]
+
+
+def leaf_by_store(x: Tensor, k: float) -> Tensor:
+    y = x.detach() + k
+    y.requires_grad = True
+    return (torch.autograd.grad((y * y * x.detach()).sum(), y)[0] * x).sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+@pytest.mark.parametrize("fn", [frozen_below, leaf_by_store])
+def test_both_sides_of_a_new_leaf_are_compiled(fn: Callable[[Tensor, float], Tensor], backend: str) -> None:
+    found = dovetail.explain(fn)(torch.ones(2, requires_grad=True), 2.0)
+    assert found.graph_count > 1 and found.op_count and "[new-leaf]" in str(found)
+    compiled = dovetail.compile(fn, backend=backend)
+    for k in (2.0, 5.0, 5.0):
+        assert _outcome(compiled, k) == _outcome(fn, k)
+
+
 def _outcome(fn: Callable[[Tensor, float], Any], k: float) -> Any:
     x = torch.ones(2, requires_grad=True)
     SEEN.clear()

@@ -28,7 +28,7 @@ from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
 from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_places
 from dovetail.capture.tensors import autograd_engine, extremes, literals, torch_function, wrapper_tensors
-from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
+from dovetail.capture.values.base import FALSE, Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, tensors_in
 from dovetail.capture.values.number import SymbolicNumber
@@ -138,6 +138,8 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
             "metadata-mutation", f"{name}() changes the shape or the memory of a tensor from outside",
             f"Use {name.rstrip('_')}(), which gives a new tensor." if name not in NO_VARIANT else "Make a new tensor.",
         )  # fmt: skip
+    if name == "requires_grad_" and FALSE not in (*args[1:], *kwargs.values()):
+        _end_before_a_leaf(s, receiver)
     if name in ("detach_", "requires_grad_"):
         autograd_engine.rely_on_no_view(s, receiver)
         s.gradients.turned |= name == "requires_grad_" or receiver.origin is not None
@@ -149,6 +151,16 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
     if s.options.standalone and result is receiver.fake and (name in BY_LAYOUT or "memory_format" in kwargs):
         result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
     return record(s, s.graph.create_node("call_method", name, given, named), result, versions)
+
+
+def _end_before_a_leaf(s: Session, value: TensorValue) -> None:
+    """Where graphs may break, one ends before a tensor is told to require gradients: PyTorch's engine would have to run
+    the whole."""
+    if s.ends.breaks and s.graph is s.root and not value.fake.requires_grad:
+        s.unsupported(
+            "new-leaf", "the code tells a tensor to require gradients, and PyTorch would run a graph that makes a leaf",
+            "Nothing: what comes before and what comes after are compiled.",
+        )  # fmt: skip
 
 
 #: Method → the name of its factor, and how the second tensor joins the first; None: there is one tensor.
