@@ -16,12 +16,15 @@ from types import FunctionType
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.process import unguarded_facts
+from dovetail.capture.tables.graph_functions import owner
 from dovetail.capture.values.base import MISSING, NONE, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue
 from dovetail.capture.values.number import SymbolicNumber
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir.devices import HOST
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ops.own import user_kernel
@@ -34,18 +37,17 @@ PLAIN = (bool, int, float, str, type(None))
 
 @dataclass
 class Given:
-    """The tensors and the numbers that vary of one launch, as the operator takes them."""
+    """What one launch is given, as the operator takes it. `places` has the tensors, by their fakes."""
 
-    writes: frozenset[str]
+    places: dict[int, list]
     written: list[Value]
     read: list[Value]
     sizes: list[Value]
     numbers: list[Value]
 
-    def pair(self, s: Session, name: str, value: Value) -> list:
+    def pair(self, s: Session, value: Value) -> list:
         if isinstance(value, TensorValue):
-            own = name in self.writes
-            return _put(self.written if own else self.read, WRITTEN if own else READ, _without_history(s, value))
+            return self.places[id(value.fake)]
         if isinstance(value, SymbolicNumber) and value.open:
             if value.cls is float:
                 return _put(self.numbers, NUMBER, value)
@@ -59,6 +61,54 @@ class Given:
 def _put(values: list[Value], kind: str, value: Value) -> list:
     values.append(value)
     return [kind, len(values) - 1]
+
+
+def _placed(s: Session, tensors: Mapping[str, TensorValue], writes: frozenset[str]) -> Given:
+    """Tensors that lie in the same place are one argument of the operator. Those that overlap otherwise would have
+    memory of their own in a graph without writes: they end the graph where one is written to."""
+    given = Given({}, [], [], [], [])
+    groups: list[list[str]] = []
+    for name, value in tensors.items():
+        same = next((g for g in groups if _one_place(tensors[g[0]].fake, value.fake)), None)
+        same.append(name) if same is not None else groups.append([name])
+    for k, group in enumerate(groups):
+        value, own = tensors[group[0]], not writes.isdisjoint(group)
+        others = (g for g in groups[:k] if own or not writes.isdisjoint(g))
+        if any(may_overlap(tensors[g[0]].fake, value.fake) for g in others):
+            s.unsupported("user-kernel", "a Triton kernel writes to memory that it is given in several ways")
+        pair = _put(given.written if own else given.read, WRITTEN if own else READ, _without_history(s, value))
+        given.places |= {id(tensors[name].fake): pair for name in group}
+    return given
+
+
+def _one_place(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Are they the same elements in the same order?"""
+    if owner(a) is not owner(b) or a.dtype != b.dtype or a.shape != b.shape or a.stride() != b.stride():
+        return False
+    return a.storage_offset() == b.storage_offset()
+
+
+COUNTED = 2**24  # elements up to which it is counted which ones a tensor has
+
+
+def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Do two tensors of one memory have elements in common? True where that would take long to find out."""
+    if owner(a) is not owner(b) or not a.numel() or not b.numel():
+        return False
+    if a.dtype != b.dtype:
+        return True
+    starts = a.storage_offset(), b.storage_offset()
+    ends = [first + sum((n - 1) * m for n, m in zip(t.shape, t.stride())) for t, first in zip((a, b), starts)]
+    if ends[0] < starts[1] or ends[1] < starts[0]:
+        return False
+    first, last = min(starts), max(ends)
+    numbers = (*a.shape, *b.shape, *a.stride(), *b.stride(), *starts)
+    if last - first >= COUNTED or not all(type(n) is int for n in numbers):
+        return True
+    with _disable_current_modes():
+        taken = torch.zeros(last - first + 1, dtype=torch.bool, device=HOST)
+        taken.as_strided(a.shape, a.stride(), starts[0] - first).fill_(True)
+        return bool(taken.as_strided(b.shape, b.stride(), starts[1] - first).any())
 
 
 def _without_history(s: Session, value: TensorValue) -> Value:
@@ -92,9 +142,9 @@ def launch(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -
         s.unsupported("user-kernel", f"the Triton kernel {_name(kernel)} is given too many arguments")
     configurations = [(config, _meta(s, chain, named, config)) for config in _configurations(chain)]
     writes = _writes(s, kernel, [meta for _, meta in configurations])
-    given = Given(writes, [], [], [], [])
-    pairs = [given.pair(s, name, value) for name, value in zip(kernel.arg_names, args)]
-    named_pairs = {name: given.pair(s, name, value) for name, value in kwargs.items()}
+    given = _placed(s, {name: value for name, value in named.items() if isinstance(value, TensorValue)}, writes)
+    pairs = [given.pair(s, value) for value in args]
+    named_pairs = {name: given.pair(s, value) for name, value in kwargs.items()}
     grids = [[dict(config), _grid(s, given, grid, meta)] for config, meta in configurations]
     if all(found == grids[0][1] for _, found in grids):
         grids = [[{}, grids[0][1]]]
@@ -148,7 +198,7 @@ def _grid(s: Session, given: Given, grid: Value, meta: Mapping[str, Value]) -> l
     if not isinstance(grid, (SequenceValue, Const)):
         found = s.call(grid, DictValue.named(meta))
     sizes = found.all(s) if isinstance(found, SequenceValue) else [found]
-    return [given.pair(s, "grid", size) for size in sizes]
+    return [given.pair(s, size) for size in sizes]
 
 
 # ---------------------------------------------------------------- what is written to

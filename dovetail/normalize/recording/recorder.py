@@ -23,11 +23,11 @@ from dovetail.normalize.recording.functional_forms import (
     REWRITES,
     SILENT,
     Functional,
-    copying,
     functional,
     has_no_form,
     silent,
 )
+from dovetail.normalize.recording.on_copies import launch, on_copies
 from dovetail.normalize.recording.operator_calls import (
     absolute,
     accept_out,
@@ -52,6 +52,7 @@ from dovetail.ops.fake.symbolic.number import symbolic
 from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.symbolic.unbacked import keep_sizes
 from dovetail.ops.fake.tensor import all_fake, run
+from dovetail.ops.own.user_kernel import user_kernel
 from dovetail.ops.table import row_of
 
 aten = torch.ops.aten
@@ -396,8 +397,10 @@ class AtenRecorder(FakeMode):
                               "make a new tensor instead")
         result = run(func, args, kwargs)
         disordered = known.random and not in_order(func, args, kwargs, known)
-        if func.namespace not in _BUILT_IN or disordered or has_no_form(func):
-            self.apply_to_copies(func, args, kwargs, result)
+        if func is user_kernel:
+            launch(self, *args)
+        elif func.namespace not in _BUILT_IN or disordered or has_no_form(func):
+            on_copies(self, func, args, kwargs, result)
         elif func is aten.copy_.default:
             self.write(args[0], self.copied(args[0], args[1]))
         elif func in (aten.fill_.Scalar, aten.zero_.default):
@@ -405,19 +408,6 @@ class AtenRecorder(FakeMode):
         else:
             self.apply(functional(func), func, args, kwargs, result)
         return result
-
-    def apply_to_copies(self, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> None:
-        """The operator itself gets copies of what it writes to; their values become those of the originals."""
-        named = bound(func, args, kwargs)
-        form, layouts, written = copying(func, {n: named[n] for n in facts(func).written if named.get(n) is not None})
-        own = own_results(facts(func), result)
-        copies = [to_fake(t, leaf=False) for t in written]
-        node = self.create(form, *self.nodes((layouts, *args), kwargs), [*own, *copies])  # type: ignore[call-arg]
-        for k, item in enumerate(own):
-            if isinstance(item, torch.Tensor):
-                self.own(item, node, k)
-        for k, target in enumerate(written):
-            self.write(target, self.picked(node, len(own) + k))
 
     def nodes(self, *values: Any) -> Any:
         """The arguments with a node for each tensor."""
