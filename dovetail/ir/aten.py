@@ -203,18 +203,38 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class Own:
+    """Where a gradient is made of what its input is made of, such as offsets: the very tensor, by its place among all
+    parts of inputs."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class SizeOf:
+    """A size that varies: what a part of the tensor has at `dim`."""
+
+    part: int
+    dim: int
+
+
+RAGGED = -1  # in the place of a ragged size, which its offsets tell
+
+
+@dataclass(frozen=True)
 class Whole:
-    """A tensor of class `cls`, whose `__tensor_unflatten__` gets `parts` under `names`."""
+    """A tensor of class `cls`, whose `__tensor_unflatten__` gets `parts` under `names`. Sizes and strides are numbers,
+    RAGGED, a `SizeOf`, or None if no part tells them."""
 
     cls: Any
     names: tuple[str, ...]
     context: Any
-    size: Any
-    stride: Any
+    size: tuple
+    stride: tuple
     parts: tuple[Template, ...]
 
 
-Template = WrapperPart | Beside | Whole
+Template = WrapperPart | Own | Beside | Whole
 
 
 def parts_of(template: Template | None) -> list[int]:

@@ -10,7 +10,8 @@ what it differentiates are operators on them; what their `__torch_dispatch__` ca
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,12 +19,15 @@ import torch.fx
 from torch.autograd.function import BackwardCFunction
 
 from dovetail.ir.aten import (
+    RAGGED,
     Apart,
     AtenGraph,
     Beside,
     JointGraph,
     KeptWhole,
+    Own,
     Returned,
+    SizeOf,
     Tangent,
     Template,
     Whole,
@@ -41,9 +45,9 @@ from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import needs_autograd
 from dovetail.ops.fake import to_fake
-from dovetail.ops.fake.infer import takes_sizes
 from dovetail.ops.fake.rules.layout import overlaps_itself
 from dovetail.ops.fake.sharding import out_of_sight
+from dovetail.ops.fake.symbolic.size_questions import same
 from dovetail.ops.fake.wrapped import inner, is_wrapper, rebuilt, same_context
 from dovetail.options import Options
 
@@ -156,7 +160,7 @@ class _Taking:
 
         def graph(viewed: Any) -> AtenGraph:
             return AtenGraph(
-                self.recorder.graph, mutated, dict(self.recorder.constants), tuple(results.returned), viewed,
+                self.recorder.graph, mutated, self.constants(), tuple(results.returned), viewed,
                 results.counted(), recounted(self.recorder),
             )  # fmt: skip
 
@@ -171,6 +175,16 @@ class _Taking:
                     raise KeptWhole("an output is a view")
         return self.differentiate(wanted, results, graph, common)
 
+    def constants(self) -> dict[str, Any]:
+        """What the recorder took for constants. It asks of wholes as well, with which nothing is computed then."""
+        found = self.recorder.constants
+        nodes = {node.name: node for node in self.recorder.graph.nodes if node.op == "placeholder"}
+        for name in [name for name, value in found.items() if is_wrapper(value)]:
+            if nodes[name].users:
+                raise KeptWhole("it computes with a constant that is made of other tensors")
+            self.recorder.graph.erase_node(nodes[name])
+        return {name: value for name, value in found.items() if not is_wrapper(value)}
+
     def check_outputs(self) -> None:
         """What the caller may see of wrappers: which one is a view of which."""
         tensors = [t for t in self.outputs if isinstance(t, torch.Tensor)]
@@ -184,9 +198,16 @@ class _Taking:
         wholes = [t for t in (*tensors, *(g.tensor for g in self.given)) if is_wrapper(t) and not t.is_inference()]
         if any(_counts_for(t, wholes) for t in wholes):
             raise KeptWhole("an output shares its version with another tensor")
-        for tensor in filter(is_wrapper, tensors):
-            if takes_sizes((tensor, *inner(tensor)), {}):
-                raise KeptWhole("an output has sizes that vary")
+        self.check_looks([t for t in tensors if is_wrapper(t)])
+
+    def check_looks(self, wholes: list) -> None:
+        """What is made of outputs' parts looks as the outputs do."""
+        ragged = [t for t in (*(g.tensor for g in self.given), *wholes) if _is_ragged(t)]
+        if any(_same_ragged_size(a, b) and _offsets(a) is not _offsets(b) for a in ragged for b in ragged):
+            raise KeptWhole("ragged sizes are equal, and their offsets are several tensors")
+        for tensor in wholes:
+            if not _tells_sizes(template_of(tensor, [])):
+                raise KeptWhole("an output has sizes that vary otherwise than those of what it is made of")
             if tensor.is_conj() or tensor.is_neg():
                 raise KeptWhole("an output is conjugated or negated lazily")
 
@@ -210,7 +231,10 @@ class _Taking:
         by_leaf = dict(zip(map(id, leaves), found, strict=True))
         given = [None if g.leaf is None else by_leaf[id(g.leaf)] for g in self.given]
         parts: list = []
-        gradients = tuple(None if t is None else template_of(t, parts) for t in given)
+        own = self.own()
+        gradients = tuple(None if t is None else template_of(t, parts, own) for t in given)
+        if not all(_tells_sizes(t) for t in gradients if t is not None):
+            raise KeptWhole("a gradient has sizes that vary otherwise than those of what it is made of")
         nodes = self.gradient_nodes(parts, before)
         recorder.graph.output((*results.nodes, *nodes))
         names, told = self.used(wanted, history, tangents, results)
@@ -222,6 +246,11 @@ class _Taking:
         )  # fmt: skip
         inputs, outputs, advanced, counted = common
         return Apart(joint, inputs, outputs, advanced, counted, tuple(told), gradients)
+
+    def own(self) -> dict[int, int]:
+        """What is no number with a gradient, of what the inputs are made of: ids, and places among all parts."""
+        parts = [(part, is_wrapper(given.tensor)) for given in self.given for part in given.parts]
+        return {id(part): k for k, (part, inside) in enumerate(parts) if inside and not _has_gradients(part)}
 
     def gradient_nodes(self, parts: list, before: set[Any]) -> list:
         """Each with memory of its own: the engine adds to gradients in place, and cannot see what they are made of."""
@@ -242,13 +271,19 @@ class _Taking:
                 raise KeptWhole("a view that was made without gradients, or a user's own backward, is behind a result")
 
     def tangent(self, result: Any, placed: list) -> Any:
-        """A gradient of the class that the result has, of the same make."""
+        """A gradient of the class that the result has, of the same make: a ragged one has the same offsets."""
+        ragged = _is_ragged(result)
 
         def part(of: Any) -> Any:
+            if ragged and not _has_gradients(of):
+                return of
             placed.append(tangent_of(of))
             return self.recorder.placeholder(f"tangent_{len(placed) - 1}", placed[-1])
 
-        return rebuilt(result, part) if is_wrapper(result) else part(result)
+        if not is_wrapper(result):
+            return part(result)
+        made = rebuilt(result, part)
+        return made.requires_grad_(False) if made.requires_grad else made  # which some classes keep in their context
 
     def used(
         self, wanted: list[int], history: list, tangents: list, results: Results
@@ -258,11 +293,12 @@ class _Taking:
         told = []
         for k, result, tangent in zip(wanted, history, tangents, strict=True):
             given = []
-            for n, part in enumerate(inner(tangent)):
+            for n, (mine, part) in enumerate(zip(inner(result), inner(tangent), strict=True)):
+                if part is mine:
+                    continue
                 node = self.recorder.handles[id(part)].base.first
                 if node.users:
                     given.append(n)
-                    mine = inner(result)[n]
                     names.append((node.name, next((k for k, t in enumerate(results.tensors) if t is mine), 0)))
                 else:
                     self.recorder.graph.erase_node(node)
@@ -285,16 +321,55 @@ def _known(shape: Any) -> tuple[int, ...] | None:
     return tuple(shape) if all(type(n) is int for n in shape) else None
 
 
-def template_of(value: Any, parts: list) -> Template:
-    """How it is made of plain values, which are added to `parts`."""
+def _has_gradients(tensor: Any) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def template_of(value: Any, parts: list, own: Mapping[int, int] = MappingProxyType({})) -> Template:
+    """How it is made of plain values, which are added to `parts`; but those in `own` stand for themselves."""
+    if id(value) in own:
+        return Own(own[id(value)])
     if not is_wrapper(value):
         parts.append(value)
         return WrapperPart(len(parts) - 1)
     names, context = value.__tensor_flatten__()
     made_of = [getattr(value, name) for name in names]
-    below = tuple(template_of(t, parts) if isinstance(t, torch.Tensor) else Beside(t) for t in made_of)
-    size, stride = torch.Size(value.size()), tuple(value.stride())
+    below = tuple(template_of(t, parts, own) if isinstance(t, torch.Tensor) else Beside(t) for t in made_of)
+    size = tuple(_told(n, made_of, torch.Tensor.size) for n in value.size())
+    stride = tuple(_told(n, made_of, torch.Tensor.stride) for n in value.stride())
     return Whole(type(value), tuple(names), copy.deepcopy(context), size, stride, below)
+
+
+def _told(size: Any, made_of: list, sizes_of: Callable[[Any], Any]) -> Any:
+    """A size of a tensor, or a stride, as `Whole` has it."""
+    if type(size) is int:
+        return size
+    if size.node.is_nested_int():
+        return RAGGED
+    for k, part in enumerate(made_of):
+        for dim, known in enumerate(sizes_of(part) if isinstance(part, torch.Tensor) else ()):
+            if same(known, size):
+                return SizeOf(k, dim)
+    return None
+
+
+def _is_ragged(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.jagged
+
+
+def _offsets(ragged: Any) -> Any:
+    """PyTorch knows a ragged size by this tensor."""
+    return ragged._offsets if ragged._lengths is None else ragged._lengths
+
+
+def _same_ragged_size(a: Any, b: Any) -> bool:
+    return bool(a.size(a._ragged_idx) == b.size(b._ragged_idx))
+
+
+def _tells_sizes(template: Template) -> bool:
+    if not isinstance(template, Whole):
+        return True
+    return None not in (*template.size, *template.stride) and all(map(_tells_sizes, template.parts))
 
 
 def _same(a: Template, b: Template) -> bool:

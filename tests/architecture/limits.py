@@ -33,7 +33,6 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/kept/entry.py:pack_entry": 22,
     "dovetail/lower/stages.py:part": 21,
     "dovetail/normalize/wrapper_tensors.py:apart": 25,
-    "dovetail/normalize/wrapper_tensors.py:check_outputs": 22,
     "dovetail/ops/fake/errors/eager_errors.py:_check_places": 22,
     "dovetail/ops/fake/symbolic/sizes.py:_simpler": 32,
     "dovetail/ops/lowering/emit.py:reduce": 22,

@@ -10,12 +10,26 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from dovetail.ir.aten import Apart, Beside, JointGraph, Pair, Tangent, Template, Whole, WrapperPart, parts_of
+from dovetail.ir.aten import (
+    RAGGED,
+    Apart,
+    Beside,
+    JointGraph,
+    Own,
+    Pair,
+    SizeOf,
+    Tangent,
+    Template,
+    Whole,
+    WrapperPart,
+    parts_of,
+)
 from dovetail.ir.checks import CheckFailed
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
@@ -81,13 +95,26 @@ def _take(template: Template, value: Any, found: list) -> None:
             _take(part, getattr(value, name), found)
 
 
-def assembled(template: Template, values: Sequence[Any]) -> Any:
+def assembled(template: Template, values: Sequence[Any], own: Mapping[int, Any] = MappingProxyType({})) -> Any:
+    """`own`: parts of inputs, by their places."""
     if isinstance(template, WrapperPart):
         return values[template.index]
+    if isinstance(template, Own):
+        return own[template.index]
     if isinstance(template, Beside):
         return template.value
-    parts = {n: assembled(part, values) for n, part in zip(template.names, template.parts, strict=True)}
-    return template.cls.__tensor_unflatten__(parts, template.context, template.size, template.stride)
+    made = [assembled(part, values, own) for part in template.parts]
+    size = torch.Size(_filled(template.size, made, torch.Tensor.size))
+    stride = _filled(template.stride, made, torch.Tensor.stride)
+    parts = dict(zip(template.names, made, strict=True))
+    return template.cls.__tensor_unflatten__(parts, template.context, size, stride)
+
+
+def _filled(sizes: Sequence[Any], parts: Sequence[Any], sizes_of: Call) -> Sequence[Any]:
+    """With what the parts have where sizes vary."""
+    if not any(isinstance(n, SizeOf) for n in sizes):
+        return sizes
+    return tuple([sizes_of(parts[n.part])[n.dim] if isinstance(n, SizeOf) else n for n in sizes])
 
 
 # ---------------------------------------------------------------- gradients
@@ -146,7 +173,7 @@ def depends(pair: Pair, apart: Apart) -> list[int]:
 def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, exposed: Sequence[int]) -> Any:
     joint: JointGraph = apart.program  # type: ignore[assignment]
     owners = [k for k, template in enumerate(apart.inputs) for _ in parts_of(template)]
-    kept = tuple(dict.fromkeys(owners[k] for k in pair.kept))
+    kept = tuple(dict.fromkeys(owners[k] for k in (*pair.kept, *own_parts(apart.gradients))))
     saving = [apart.inputs[k] for k in kept]
     count, last = joint.results, -pair.sizes or None
     every = (1 << len(joint.tangents)) - 1
@@ -190,9 +217,18 @@ def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, expo
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
                 forget(ctx)
             found = run(ctx, box, tangents, every)
-            return *[None if template is None else assembled(template, found) for template in apart.gradients], None
+            return *[None if t is None else assembled(t, found, known) for t in apart.gradients], None
 
     return CompiledFunction
+
+
+def own_parts(templates: Iterable[Template | None]) -> Iterator[int]:
+    """The parts of inputs that gradients are made of."""
+    for template in templates:
+        if isinstance(template, Whole):
+            yield from own_parts(template.parts)
+        elif isinstance(template, Own):
+            yield template.index
 
 
 def _places(templates: Sequence[Template]) -> list[int]:
@@ -220,12 +256,14 @@ def _fits(part: Any, facts: Any) -> bool:
 def is_made_as(template: Template, tensor: Any) -> bool:
     if isinstance(template, WrapperPart):
         return not handles_operators(type(tensor))
-    if isinstance(template, Beside):
-        return tensor is template.value
+    if not isinstance(template, Whole):
+        return isinstance(template, Beside) and tensor is template.value
     if type(tensor) is not template.cls or tensor.is_conj() or tensor.is_neg():
         return False
     names, context = tensor.__tensor_flatten__()
     if tuple(names) != template.names or not same_context(template.cls, template.context, context):
         return False
-    same = tensor.size() == template.size
-    return same and all(map(is_made_as, template.parts, [getattr(tensor, name) for name in names]))
+    parts = [getattr(tensor, name) for name in names]
+    expected = _filled(template.size, parts, torch.Tensor.size)
+    same = all(n in (RAGGED, found) for n, found in zip(expected, tensor.size(), strict=True))
+    return same and all(map(is_made_as, template.parts, parts))
