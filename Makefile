@@ -3,6 +3,7 @@
 #   make bench-train PEER=1   training steps: forward, backward, Adam
 #   make bench-dynamic PEER=1   sizes that change: compilations, seconds, what free sizes cost
 #   make bench-warm PEER=1   the first call of a process, where another one has compiled the program before
+#   make bench-layers PEER=1   models of many equal layers: seconds to compile them whole and layer by layer
 #   make bench-capture   models of many architectures: one graph each? equal to eager? seconds beside torch.compile
 #   make test ARGS="-k text"  passes arguments on to pytest
 #   make test-libraries   libraries that call torch.compile themselves, with Dovetail in its place
@@ -19,7 +20,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -82,6 +83,9 @@ bench-capture: $(READY)
 bench-dynamic: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.dynamic $(if $(PEER),--peer) --json build/dynamic.json $(ARGS)
+
+bench-layers: $(READY)
+	$(BIN)/python -m benchmarks.layers $(if $(PEER),--peer) --json build/layers.json $(ARGS)
 
 bench-warm: $(READY)
 	@mkdir -p build
@@ -170,6 +174,10 @@ fuzz-complex: $(READY)
 # Programs that take tensors apart and put them together, and their gradients.
 fuzz-parts: $(READY)
 	$(BIN)/python -m tests.fuzz.parts $(ARGS)
+
+# Layers that are almost equal, each compiled by itself: what they share, and what they must not.
+fuzz-layers: $(READY)
+	$(BIN)/python -m tests.fuzz.layers $(ARGS)
 
 # Every operator of the database behind a convolution, where layouts are other than in eager.
 fuzz-layouts: $(READY)

@@ -20,12 +20,12 @@ from .registry import build
 def cold(case: str, names: list[str]) -> dict[str, Any]:
     """One contender's cold start: wall seconds, and processor seconds of this process and its children."""
     fn, inputs = build(case)
-    before = _processor_seconds()
+    before = processor_seconds()
     wall = measure.cold(CONTENDERS[names[0]], fn, inputs)
-    return {"wall": wall, "processor": _processor_seconds() - before}
+    return {"wall": wall, "processor": processor_seconds() - before}
 
 
-def _processor_seconds() -> float:
+def processor_seconds() -> float:
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
