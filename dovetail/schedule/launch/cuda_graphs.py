@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.liveness import leaves, writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Param, Program
+from dovetail.ops.own.user_kernel import user_kernel_functional
 
 aten = torch.ops.aten
 
@@ -22,7 +25,7 @@ FEWEST = 3
 def unrecordable(program: Program) -> str:
     """Why not; empty if it may be."""
     launches = [item for item in program.items if isinstance(item, (Group, LibraryCall, Batch))]
-    if len(launches) < FEWEST and not any(isinstance(item, Batch) for item in launches):
+    if len(launches) < FEWEST and not any(map(_slow_to_launch, launches)):
         return "its few launches take less time than a replay"
     for item in program.items:
         if isinstance(item, LibraryCall):
@@ -31,6 +34,11 @@ def unrecordable(program: Program) -> str:
             if any(tag in item.operator.tags for tag in _WAITS) and item.operator is not torch.ops.aten.index.Tensor:
                 return f"{item.operator} waits for the device"
     return ""
+
+
+def _slow_to_launch(item: Any) -> bool:
+    """Does it take longer than a replay? Triton looks at all arguments of the program's kernels."""
+    return isinstance(item, Batch) or isinstance(item, LibraryCall) and item.operator is user_kernel_functional
 
 
 def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
