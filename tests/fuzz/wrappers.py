@@ -26,6 +26,8 @@ UNARY = "sin() tanh() exp() neg() relu() clone() t() detach() contiguous() view(
 UNARY += ["sum(0,keepdim=True)", "softmax(-1)", "expand(3,3)", "transpose(0,1)", "cumsum(0)", "float()", "flip(0)"]
 BINARY = ["{} + {}", "{} * {}", "{} - {}", "torch.maximum({}, {})", "torch.where({} > 0, {}, 0.5)", "{} @ {}"]
 IN_PLACE = ["{}.add_(1)", "{}.mul_({})", "{}.t().add_({})", "{}[1].mul_(2)", "{}.copy_({})", "{}[0] = 0.5"]
+#: Without gradients, of which such a tensor gets none.
+MADE = ["TwoTensor({0}.detach() * 2, {0}.detach() + 1)", "Scaled({0}.detach() * 2, {1}.detach().sum(), 'u')"]
 KINDS = ("two", "two", "leaf", "leaf", "inside", "nested", "scaled", "twice", "plain", "plain_leaf")
 WRITES = (None, None, None, "result", "input")
 
@@ -59,7 +61,7 @@ class Program:
     backend: str
 
     def function(self) -> Callable[..., Any]:
-        space: dict[str, Any] = {"torch": torch}
+        space: dict[str, Any] = {"torch": torch, "TwoTensor": TwoTensor, "Scaled": Scaled}
         exec(self.text, space)
         return space["program"]  # type: ignore[no-any-return]
 
@@ -89,7 +91,9 @@ def _statement(pick: random.Random, names: list[str], new: str) -> str:
         form, own = pick.choice(IN_PLACE), [n for n in names if n[0] == "v"] or names
         line = form.format(pick.choice(own), *(pick.choice(names) for _ in range(form.count("{}") - 1)))
         return line if pick.random() < 0.5 else f"with torch.no_grad(): {line}"
-    if kind < 0.55:
+    if kind < 0.27:
+        line = f"{new} = " + pick.choice(MADE).format(*(pick.choice(names) for _ in range(2)))
+    elif kind < 0.6:
         line = f"{new} = {pick.choice(names)}.{pick.choice(UNARY)}"
     else:
         form = pick.choice(BINARY)
