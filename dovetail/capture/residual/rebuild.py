@@ -265,7 +265,7 @@ class Rebuilder:
             return self.start(value, f"{self.known(function.real)}.__get__(None, {receiver})")
         if isinstance(value.receiver, ArrayValue) and value.receiver.scalar:
             return self.start(value, f"{receiver}.{function.real.__name__}")  # type: ignore[attr-defined]
-        if isinstance(function, KnownValue):
+        if isinstance(function, KnownValue) and hasattr(function.real, "__get__"):
             # CPython crashes on a call of some native methods that were bound without their class.
             return self.start(value, f"{self.known(function.real)}.__get__({receiver}, {self.known(type)}({receiver}))")
         return self.start(value, f"_Method({self.expr(function)}, {receiver})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import CellType, CodeType, FunctionType
+from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from dovetail.capture.values.base import MISSING, Args, Kwargs, NotNative, Session, Value, serial
@@ -103,6 +103,8 @@ class MethodValue(Value):
 
     def native(self) -> Any:
         function, receiver = self.function.native(), self.receiver.native()
+        if not hasattr(function, "__get__"):  # what a class made in C++ has in its `instancemethod`
+            return MethodType(function, receiver)
         return function.__get__(receiver, type(receiver))
 
     def key(self) -> Any:
