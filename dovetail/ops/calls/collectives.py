@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import Unsupported
 from dovetail.ops.lowering.registry import Rows
 
 _NAMES = "all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast".split()
@@ -33,6 +34,15 @@ def _waited_for(name: str) -> Callable[..., Any]:
     return collective
 
 
+def _refused(*args: Any, **kwargs: Any) -> Any:
+    raise Unsupported(
+        "no-shape-rule", "a collective writes to what it is given, or a message is sent, while the program goes on",
+        "Use the collective that returns a new tensor.",
+    )  # fmt: skip
+
+
 ROWS = Rows()
 for _name in (*_NAMES, *_OF_LISTS):
     ROWS.library(f"_c10d_functional::{_name}", callee=_waited_for(_name), fresh=True)
+for _name in "isend irecv batch_p2p_ops all_reduce_ all_reduce_coalesced_ broadcast_".split():
+    ROWS.library(f"_c10d_functional::{_name}", shape=_refused)
