@@ -26,9 +26,7 @@ _DECIDES = Reason(
 )
 _MEMORY = Reason("resizes the memory of its argument", frozenset({"metadata-mutation"}))
 _SHAPE = Reason("changes the shape of the caller's tensor in place", frozenset({"metadata-mutation"}), "in place$")
-_LAYOUT = Reason(
-    "sparse tensors have no strides and are part of no graph", frozenset({"sparse-tensor", "opaque-call"})
-)
+_LAYOUT = Reason("sparse tensors have no strides and are part of no graph", frozenset({"sparse-tensor"}))
 _OPAQUE = Reason("compiles a kernel of the user's own", frozenset({"opaque-call"}))
 _OBJECT = Reason("takes a callable or options object, which a graph cannot name", frozenset({"graph-argument"}))
 

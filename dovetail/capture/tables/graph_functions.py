@@ -21,7 +21,7 @@ from dovetail.capture.process.trusted_code import foreign
 # Namespaces whose functions all take and give tensors.
 NAMESPACES = (
     torch._C._VariableFunctions, torch._C._nn, torch.special, torch.linalg, torch.fft, torch.functional, F,
-    torch.masked,
+    torch.masked, torch._C._sparse,  # type: ignore[attr-defined]
 )  # fmt: skip
 
 # Functions of those namespaces that are no tensor operations, or that are better inlined.
