@@ -8,7 +8,6 @@ to, products, sums, Fourier transforms, mixtures with real tensors, and hooks on
 
 from __future__ import annotations
 
-import argparse
 import linecache
 import random
 import re
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 
 import dovetail
+from tests.fuzz.sweep import sweep
 
 SHAPES = ((4,), (3, 4), (2, 3, 4))
 NUMBERS = ("2.0", "-1.5", "1j", "(0.5 - 2j)", "0.0", "k")
@@ -183,24 +183,5 @@ def difference(want: list[Any], got: list[Any]) -> str | None:
     return None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.complex_numbers")
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--one", type=int, help="show one program and what differs")
-    given = parser.parse_args()
-    if given.one is not None:
-        print(Maker(given.one).source(), check(given.one) or "no difference")
-        return 0
-    failed = 0
-    for seed in range(given.first, given.first + given.count):
-        words = check(seed)
-        if words:
-            failed += 1
-            print(words, flush=True)
-    print(f"{failed} of {given.count} differ")
-    return int(failed > 0)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(sweep("tests.fuzz.complex_numbers", check, 500, lambda seed: Maker(seed).source()))

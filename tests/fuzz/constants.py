@@ -1,19 +1,18 @@
 """Random programs on tensors made of constants, written to or joined with inputs before Python reads them, or not.
 
-    python -m tests.fuzz.constants [--count 2000] [--first 0]
+    python -m tests.fuzz.constants [--count 2000] [--first 0] [--one SEED]
 
 Capture knows what such a tensor holds only as long as nothing that varies is in it.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 
 import torch
 
 import dovetail
+from tests.fuzz.sweep import sweep
 
 MAKERS = (
     "torch.tensor([1, 2, 3, 4])", "torch.arange(4)", "torch.full((4,), 2)", "torch.tensor([0.5, -1.5, 2.0, 3.25])",
@@ -63,6 +62,7 @@ def _outcome(fn, x: torch.Tensor) -> object:
 
 def differs(number: int) -> str:
     """The program and its results where they are not eager's; "" if they are."""
+    dovetail.reset()
     text = program(number)
     names: dict = {"torch": torch}
     exec(text, names)
@@ -72,25 +72,9 @@ def differs(number: int) -> str:
         x = torch.randn(rows, generator=generator) * 2
         wanted, got = _outcome(names["f"], x), _outcome(compiled, x)
         if repr(wanted) != repr(got):
-            return f"{text}\neager    {wanted}\ncompiled {got}"
+            return f"program {number}:\n{text}\neager    {wanted}\ncompiled {got}"
     return ""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
-    options = parser.parse_args()
-    wrong = 0
-    for number in range(options.first, options.first + options.count):
-        found = differs(number)
-        if found:
-            wrong += 1
-            print(f"program {number}:\n{found}", flush=True)
-        dovetail.reset()
-    print(f"{options.count} programs, {wrong} wrong")
-    return 1 if wrong else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(sweep("tests.fuzz.constants", differs, 2000, program))

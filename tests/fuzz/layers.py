@@ -11,7 +11,6 @@ graph. What seeds before have left on disk is there to be taken, too.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 import dovetail
+from tests.fuzz.sweep import sweep
 
 SIZE = 6
 
@@ -189,22 +189,5 @@ def check(seed: int) -> str | None:
     return None
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--one", type=int, metavar="SEED")
-    options = parser.parse_args()
-    first, count = (options.first, options.count) if options.one is None else (options.one, 1)
-    failures = 0
-    for seed in range(first, first + count):
-        found = check(seed)
-        if found is not None:
-            failures += 1
-            print(found, flush=True)
-    print(f"{count - failures} of {count} as eager")
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(sweep("tests.fuzz.layers", check, 200))

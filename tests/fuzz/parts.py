@@ -10,7 +10,6 @@ another order.
 
 from __future__ import annotations
 
-import argparse
 import linecache
 import random
 import warnings
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 
 import dovetail
+from tests.fuzz.sweep import sweep
 
 SHAPES = ((4,), (7,), (3, 5), (4, 4), (5, 2, 3), (2, 6, 4), (3, 1, 5), (2, 3, 2, 3))
 FACTORS = ("2.0", "-1.0", "0.5", "-0.0", "0.0", "1.0")
@@ -244,24 +244,5 @@ def bits(x: torch.Tensor) -> torch.Tensor:
     return x.contiguous().view(BITS[x.dtype])
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.parts")
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--one", type=int, help="show one program and what differs")
-    given = parser.parse_args()
-    if given.one is not None:
-        print(Maker(given.one).source(), check(given.one) or "no difference")
-        return 0
-    failed = 0
-    for seed in range(given.first, given.first + given.count):
-        words = check(seed)
-        if words:
-            failed += 1
-            print(words, flush=True)
-    print(f"{failed} of {given.count} differ")
-    return int(failed > 0)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(sweep("tests.fuzz.parts", check, 500, lambda seed: Maker(seed).source()))
