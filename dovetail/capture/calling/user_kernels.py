@@ -175,9 +175,12 @@ def _name(kernel: Any) -> str:
 
 
 def _configurations(chain: list[Any]) -> list[dict[str, Any]]:
-    """What tuning may choose."""
+    """What tuning may choose, each once: how many warps run a kernel changes no argument of it."""
     tuned = next((each for each in chain if type(each).__name__ == "Autotuner"), None)
-    return [{}] if tuned is None else [dict(config.kwargs) for config in tuned.configs]
+    if tuned is None:
+        return [{}]
+    found = [dict(config.kwargs) for config in tuned.configs]
+    return [config for k, config in enumerate(found) if config not in found[:k]]
 
 
 def _meta(s: Session, chain: list[Any], named: Mapping[str, Value], config: Mapping[str, Any]) -> dict[str, Value]:
@@ -207,8 +210,8 @@ def _grid(s: Session, given: Given, grid: Value, meta: Mapping[str, Value]) -> l
 def _writes(s: Session, kernel: Any, metas: list[Mapping[str, Value]]) -> frozenset[str]:
     """Parameters that a configuration may write to; those of all tensors where Triton's interpreter hides it."""
     found: frozenset[str] = frozenset()
+    plain = _plain(kernel)
     for meta in metas:
-        plain = _plain(kernel)
         shown = {name: _shown(meta[name]) for name in plain.arg_names if name in meta}
         writes = written(plain, shown) if len(shown) == len(plain.arg_names) else None
         if writes is None and type(kernel).__name__ == "InterpretedFunction":

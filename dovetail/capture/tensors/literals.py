@@ -38,10 +38,10 @@ STEPS = frozenset(
     new_full new_zeros new_ones int long float double bool to type view reshape unsqueeze squeeze flatten
     unbind split chunk getitem __getitem__ select stack cat flip clone detach""".split()
 )
-#: Where all arguments, but for the tensor that is asked, are sizes and places.
-SIZED = frozenset(
-    """view reshape expand repeat tile narrow unflatten as_strided broadcast_to new_zeros new_ones new_empty zeros ones
-    empty randn rand arange full""".split()
+#: Where all arguments are sizes and places; and where those after the tensor that is asked are.
+MAKING = frozenset("zeros ones empty randn rand arange full".split())
+ASKING = frozenset(
+    "view reshape expand repeat tile narrow unflatten as_strided broadcast_to new_zeros new_ones new_empty".split()
 )
 
 
@@ -73,13 +73,10 @@ def integer(s: Session, tensor: TensorValue) -> int | None:
 
 def sizes(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments of an operation, with integers for tensors of constants that stand for sizes or places."""
-    if name not in SIZED:
+    asked = name in ASKING
+    if not asked and name not in MAKING:
         return args, kwargs
-    asked = name not in MAKING
     return [*args[:asked], *(_size(s, a) for a in args[asked:])], {k: _size(s, a) for k, a in kwargs.items()}
-
-
-MAKING = frozenset("zeros ones empty randn rand arange full".split())
 
 
 def _size(s: Session, value: Value) -> Value:

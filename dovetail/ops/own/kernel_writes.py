@@ -54,9 +54,10 @@ def written(kernel: Any, given: Mapping[str, Any]) -> frozenset[str] | None:
     `kernel` is a JITFunction, `given` has a value for each of its parameters: tensors (fakes will do), numbers, and
     what the program has given otherwise.
     """
-    names = [name for name, value in given.items() if name not in _constants(kernel, given)]
+    constants = _constants(kernel, given)
+    names = [name for name in given if name not in constants]
     try:
-        module = _module(kernel, given)
+        module = _module(kernel, given, constants)
     except Exception:  # whatever Triton refuses: the launch will say so
         return None
     flow = Flow()
@@ -70,11 +71,10 @@ def _constants(kernel: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in fixed or value is None}
 
 
-def _module(kernel: Any, given: Mapping[str, Any]) -> Any:
+def _module(kernel: Any, given: Mapping[str, Any], constants: dict[str, Any]) -> Any:
     compiler = importlib.import_module("triton.compiler")
     target = importlib.import_module("triton.backends.compiler").GPUTarget(GPU, CAPABILITY, 32)
     ir = importlib.import_module("triton._C.libtriton").ir
-    constants = _constants(kernel, given)
     types = {name: "constexpr" if name in constants else _type(value) for name, value in given.items()}
     source = compiler.ASTSource(kernel, types, constants, {})
     backend = compiler.make_backend(target)
