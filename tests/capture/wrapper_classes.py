@@ -118,6 +118,20 @@ class Twice(torch.Tensor):
         return cls(found if func is aten.detach.default else found * 2)
 
 
+class Counted(Twice):
+    """Counts how often it is made."""
+
+    made = 0
+
+    def __init__(self, inside):
+        super().__init__(inside)
+        Counted.made += 1
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Counted(inner["inside"])
+
+
 class Swapping(Twice):
     """Has another tensor inside after it was changed in place."""
 

@@ -20,7 +20,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import dovetail
 from tests.capture.harness import compare
 from tests.capture.whole import _state
-from tests.capture.wrapper_classes import Scaled, Twice
+from tests.capture.wrapper_classes import Counted, Scaled, Twice
 
 UNARY = "sin() tanh() exp() neg() relu() clone() t() detach() contiguous() view(-1).view(3,3) abs() sigmoid()".split()
 UNARY += ["sum(0,keepdim=True)", "softmax(-1)", "expand(3,3)", "transpose(0,1)", "cumsum(0)", "float()", "flip(0)"]
@@ -28,7 +28,7 @@ BINARY = ["{} + {}", "{} * {}", "{} - {}", "torch.maximum({}, {})", "torch.where
 IN_PLACE = ["{}.add_(1)", "{}.mul_({})", "{}.t().add_({})", "{}[1].mul_(2)", "{}.copy_({})", "{}[0] = 0.5"]
 #: Without gradients, of which such a tensor gets none.
 MADE = ["TwoTensor({0}.detach() * 2, {0}.detach() + 1)", "Scaled({0}.detach() * 2, {1}.detach().sum(), 'u')"]
-KINDS = ("two", "two", "leaf", "leaf", "inside", "nested", "scaled", "twice", "plain", "plain_leaf")
+MADE += ["Counted({0}.detach() * 2)"]
 WRITES = (None, None, None, "result", "input")
 
 
@@ -43,6 +43,8 @@ def made(kind: str) -> torch.Tensor:
         return plain().requires_grad_(kind == "plain_leaf")
     if kind == "scaled":
         return Scaled(plain(), torch.tensor(2.0), "m").requires_grad_()
+    if kind == "counted":
+        return Counted(plain())
     if kind == "twice":  # without gradients, since it matters to this class in which order they are added up
         return Twice(plain())
     if kind == "nested":
@@ -61,15 +63,16 @@ class Program:
     backend: str
 
     def function(self) -> Callable[..., Any]:
-        space: dict[str, Any] = {"torch": torch, "TwoTensor": TwoTensor, "Scaled": Scaled}
+        space: dict[str, Any] = {"torch": torch, "TwoTensor": TwoTensor, "Scaled": Scaled, "Counted": Counted}
         exec(self.text, space)
         return space["program"]  # type: ignore[no-any-return]
 
 
 def generate(seed: int) -> Program:
     pick = random.Random(seed)
-    family = pick.choice((("two", "leaf", "inside"), ("nested",), ("scaled",), ("twice",), ("two", "leaf", "inside")))
-    plain = ("plain", "plain" if family == ("twice",) else "plain_leaf")
+    two = ("two", "leaf", "inside")
+    family = pick.choice((two, ("nested",), ("scaled",), ("twice",), ("counted",), two))
+    plain = ("plain", "plain" if family in (("twice",), ("counted",)) else "plain_leaf")
     others = [pick.choice((*family, *family, *plain)) for _ in range(pick.randint(0, 2))]
     kinds = [pick.choice(family), *others]
     names = [f"x{k}" for k in range(len(kinds))]
@@ -105,12 +108,14 @@ def _statement(pick: random.Random, names: list[str], new: str) -> str:
 def outcome(program: Program, function: Callable[..., Any], seed: int) -> list[Any]:
     """Everything that can be seen of one call and a backward pass after it."""
     torch.manual_seed(seed)
+    Counted.made = 0
     inputs = [made(kind) for kind in program.kinds]
     seen: list[Any] = []
     try:
         results = function(*inputs)
+        made_by_call = Counted.made
         seen.append([_state(t) for t in results])
-        seen.append([_state(t) for t in inputs])
+        seen.append([*map(_state, inputs), made_by_call])
         if program.write is not None:
             with torch.no_grad():
                 (results if program.write == "result" else inputs)[0].mul_(3)

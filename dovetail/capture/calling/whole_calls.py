@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from types import FunctionType
 from typing import Any
 
 import torch
 
-from dovetail.capture.outside.definitions import rely_on_function
 from dovetail.capture.tensors.operations import plain_call
+from dovetail.capture.tensors.wrapper_tensors import rely_on_class
 from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import SequenceValue
@@ -40,11 +39,7 @@ def makes_tensors(s: Session, cls: type) -> bool:
 
 def make_tensor(s: Session, cls: type, args: Args, kwargs: Kwargs) -> Value:
     """`cls(*args, **kwargs)`."""
-    for name in ("__new__", "__init__"):
-        found = s.static(cls, name)
-        function = getattr(found, "__func__", found)
-        if isinstance(function, FunctionType):
-            rely_on_function(s, function)
+    rely_on_class(s, cls)
     return call_whole(s, cls, args, kwargs)
 
 

@@ -69,7 +69,7 @@ class Relied:
     asked: dict = field(default_factory=dict)
     alone: str = ""
     derived: set[int] = field(default_factory=set)
-    inside: set[Any] = field(default_factory=set)  # functions of PyTorch, with the definitions that they read
+    inside: set[Any] = field(default_factory=set)  # functions of PyTorch, with the definitions that they read; classes
     unhooked: bool = False  # no module has hooks that are for all
 
 

@@ -12,7 +12,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from dovetail.capture.outside.code_values import OTHER, Fresh, Outside, WhatCodeDoes
 from dovetail.capture.outside.definitions import rely_on_function
+from dovetail.capture.outside.hidden_effects import what_code_does
+from dovetail.capture.process.trusted_code import changeable, trusted, trusted_class
 from dovetail.capture.values.base import MISSING, Session
 from dovetail.capture.values.tensor import DISABLED, TensorValue
 from dovetail.errors import Unsupported
@@ -22,18 +25,49 @@ from dovetail.ir.source import Computed, Source
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.wrapped import CODE, like
 
-_SAYS = ("__torch_dispatch__", "__tensor_flatten__", "__tensor_unflatten__")
+#: Methods that run wherever such a tensor is taken apart, made or computed with; and whether what they do must be clear
+#: to the last: what handles operators may call anything.
+_RUN = {"__new__": True, "__init__": True, "__tensor_flatten__": True, "__tensor_unflatten__": True,
+        "__torch_dispatch__": False}  # fmt: skip
+
+
+def rely_on_class(s: Session, cls: type) -> None:
+    """The class's own code is run, on tensors without memory and whenever a tensor of it is made: refused if that does
+    more than to compute. What it reads is guarded."""
+    if cls in s.relied.inside:
+        return
+    for name, strict in _RUN.items():
+        found = s.static(cls, name)
+        function = getattr(found, "__func__", found)
+        if not isinstance(function, FunctionType) or trusted(function.__module__) and trusted_class(cls):
+            continue
+        first: Any = Fresh(cls) if name in ("__init__", "__tensor_flatten__") else Outside(cls)
+        if name == "__tensor_unflatten__" and isinstance(found, staticmethod):
+            first = OTHER
+        _rely_on(s, cls, name, what_code_does(function, first, strict))
+    s.relied.inside.add(cls)
+
+
+def _rely_on(s: Session, cls: type, name: str, does: WhatCodeDoes) -> None:
+    if does.effect is not None:
+        s.unsupported(
+            CODE, f"{cls.__name__}.{name} {does.effect}",
+            "Take the effect out of it: it also runs where nothing of the program shows, and not on every call.",
+        )  # fmt: skip
+    for function in does.functions:
+        rely_on_function(s, function)
+    for holder, key, value in does.data.values():
+        if not isinstance(holder, type):
+            s.guard(s.bind(holder, "globals()").item(key), GuardKind.EQUAL, value)
+        elif changeable(holder):
+            s.guard(s.bind(holder), GuardKind.CLASS_DICT, (key, value))
 
 
 def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
     """The fake of a tensor from outside. The entry relies on its class, its context, and what it is made of."""
     cls = type(real)
     s.guard(source, GuardKind.TYPE, cls)
-    for name in _SAYS:
-        found = s.static(cls, name)
-        function = getattr(found, "__func__", found)
-        if isinstance(function, FunctionType):
-            rely_on_function(s, function)
+    rely_on_class(s, cls)
     try:
         check = like(real)
         fake = input_fake(real)
