@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+import weakref
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -291,6 +293,29 @@ def test_saved_tensor_hooks_see_what_is_saved_alone(inside, backend):
 
     same(program, fn, backend, fullgraph=False)
     assert set(packed) == {torch.Tensor}
+
+
+def test_activations_are_freed_once_they_are_packed(backend):
+    """As those who move them elsewhere want it; differentiating twice packs and unpacks as well."""
+
+    def program(call):
+        first, second = leaf(4, 4), leaf(4, 4)
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda t: t if isinstance(t, torch.nn.Parameter) else np.array(t.detach().numpy()),
+            lambda kept: kept if isinstance(kept, torch.Tensor) else torch.from_numpy(np.asarray(kept)),
+        )
+        with hooks:
+            start = first * 1
+            hidden = call(start, second)
+            out = call(hidden, second)
+        freed = [weakref.ref(start), weakref.ref(hidden)]
+        del start, hidden
+        alive = [reference() is not None for reference in freed]
+        (found,) = torch.autograd.grad(out.sum(), first, create_graph=True)
+        found.pow(2).sum().backward()
+        return out, found, first.grad, second.grad, alive
+
+    same(program, lambda x, w: x.exp() + torch.sin(w @ w), backend)
 
 
 def test_save_on_cpu_and_disabled_saving(backend):

@@ -22,7 +22,7 @@ from dovetail.ir.records import dataclass
 from dovetail.ops.fake.rules.layout import contiguous
 from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.wrapped import handles_operators
-from dovetail.runtime.call.double_backward import Replay, is_batched, one_by_one
+from dovetail.runtime.call.double_backward import LetGo, Replay, is_batched, one_by_one
 from dovetail.runtime.call.hook_watch import refuse
 
 Call = Callable[..., Any]
@@ -133,7 +133,7 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
             ctx.watched = []
             ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
             if replay is not None:
-                ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs), replay.versions(inputs), state
+                ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs, kept), replay.versions(inputs), state
             return results
 
         @staticmethod
@@ -147,11 +147,11 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
             if torch.is_grad_enabled() or not all(map(_is_plain, given)):
                 return again(ctx, replay, given, compiled.once)
             box = list(ctx.saved_tensors)
-            kept = _Kept(ctx, replay, given) if there not in proven and replay is not None else None
+            again_by = _Kept(ctx, replay, given, box) if there not in proven and replay is not None else None
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
                 forget(ctx)
             compute = lambda: run(ctx, box, given, there)
-            found = compute() if kept is None else _first(compute, kept, compiled.failed, proven, there)
+            found = compute() if again_by is None else _first(compute, again_by, compiled.failed, proven, there)
             return found if there == every else _reached(found, there, pair.depends)
 
     apply: Call = CompiledFunction.apply
@@ -212,11 +212,15 @@ def _first(
         proven.add(there)
         return found
     except Exception as error:
-        if isinstance(error, KernelFault) or not kept.valid():
+        try:
+            inputs = kept.inputs()
+        except RuntimeError:
+            inputs = None
+        if isinstance(error, KernelFault) or inputs is None:
             raise
         failure = error
-    gradients = kept.gradients()
-    failed("backward", failure, kept.inputs)
+    gradients = kept.gradients(inputs)
+    failed("backward", failure, inputs)
     return gradients
 
 
@@ -282,13 +286,9 @@ def again(ctx: Any, replay: Replay | None, given: list, once: str) -> tuple:
             f"a compiled function that {once} cannot be differentiated twice; leave it out of dovetail.compile, or use "
             "backend='eager' for it"
         )
-    kept = _Kept(ctx, replay, given)
-    if not kept.valid():
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: an input "
-            "of a compiled function was changed before it was differentiated twice"
-        )
-    found = kept.made() if torch.is_grad_enabled() else kept.gradients()
+    kept = _Kept(ctx, replay, given, saved)
+    inputs = kept.inputs()
+    found = kept.made(inputs) if torch.is_grad_enabled() else kept.gradients(inputs)
     if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
         forget(ctx)
     return tuple(found)
@@ -297,15 +297,16 @@ def again(ctx: Any, replay: Replay | None, given: list, once: str) -> tuple:
 class _Kept:
     """What a backward pass can be made again from, in eager."""
 
-    def __init__(self, ctx: Any, replay: Replay, given: list) -> None:
+    def __init__(self, ctx: Any, replay: Replay, given: list, saved: Sequence[Any]) -> None:
         self.replay, self.given, self.needed = replay, given, ctx.needs_input_grad
-        self.inputs, self.versions, self.state = ctx.inputs, ctx.versions, ctx.state
+        self.kept, self.versions, self.state = ctx.inputs, ctx.versions, ctx.state
+        self.saved = tuple(saved[: len(ctx.inputs.saved)]) if isinstance(ctx.inputs, LetGo) else ()
 
-    def valid(self) -> bool:
-        """Are the inputs what they were?"""
-        return self.inputs is not None and self.replay.versions(self.inputs) == self.versions
+    def inputs(self) -> Sequence[Any]:
+        """Raises RuntimeError if they are not what they were."""
+        return self.replay.now(self.kept, self.versions, self.saved)
 
-    def made(self) -> list:
+    def made(self, inputs: Sequence[Any]) -> list:
         """The gradients, with a history."""
         devices = [device for device in self.state if not traits(device).host]
         kind = next((device.type for device in devices), HOST.type)
@@ -315,12 +316,12 @@ class _Kept:
                     torch.set_rng_state(state)
                 else:
                     torch.get_device_module(device).set_rng_state(state, device)
-            return self.replay.gradients(self.inputs, self.needed, self.given)
+            return self.replay.gradients(inputs, self.needed, self.given)
 
-    def gradients(self) -> tuple:
+    def gradients(self, inputs: Sequence[Any]) -> tuple:
         """The gradients alone. One tensor stays one: the engine keeps what nobody else has, and adds to it in place."""
         with torch.enable_grad():
-            found = self.made()
+            found = self.made(inputs)
         alone = {id(g): g.detach() if g is not None and g.requires_grad else g for g in found}
         return tuple(alone[id(g)] for g in found)
 

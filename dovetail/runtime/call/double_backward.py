@@ -8,13 +8,63 @@ written to are replaced by others: `autograd/second_forward.py` has said that no
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from dovetail.ir.aten import DATA, JointGraph, Returned
 from dovetail.ir.settings import AUTOCAST_DEVICES
+
+CHANGED = (
+    "one of the variables needed for gradient computation has been modified by an inplace operation: an input of a "
+    "compiled function was changed before it was differentiated twice"
+)
+
+
+class LetGo:
+    """Inputs under hooks of the program's that say what becomes of kept tensors, which may be packed to be freed: those
+    that the backward pass keeps come back from there, and the others from a node of their own, when they are asked for.
+    """
+
+    def __init__(self, inputs: Sequence[Any], saved: Sequence[int], always: Collection[int]) -> None:
+        self.saved = {place: k for k, place in enumerate(saved)}
+        freed = {
+            k: t for k, t in enumerate(inputs)
+            if isinstance(t, torch.Tensor) and k not in self.saved and k not in always
+            and not (t.is_leaf and t.requires_grad)
+        }  # fmt: skip
+        self.freed = {place: k for k, place in enumerate(freed)}
+        self.others: list[Any] = [None if k in self.saved or k in freed else value for k, value in enumerate(inputs)]
+        self.versions = {
+            k: t._version for k, t in enumerate(self.others) if isinstance(t, torch.Tensor) and k not in always
+        }
+        with torch.enable_grad():
+            self.node = _Packed.apply(torch.empty(0, requires_grad=True), *freed.values()).grad_fn if freed else None
+
+    def found(self, saved: Sequence[Any]) -> list[Any]:
+        again = () if self.node is None else self.node.saved_tensors
+        if any(self.others[k]._version != version for k, version in self.versions.items()):
+            raise RuntimeError(CHANGED)
+        return [
+            saved[self.saved[k]] if k in self.saved else again[self.freed[k]] if k in self.freed else other
+            for k, other in enumerate(self.others)
+        ]
+
+
+class _Packed(torch.autograd.Function):
+    """Keeps tensors as operators do."""
+
+    @staticmethod
+    def forward(ctx: Any, start: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)
+        return start.view_as(start)
+
+
+def held(inputs: Sequence[Any], saved: Sequence[int], always: Collection[int] = ()) -> Any:
+    """`inputs`, or where hooks would pack them, what finds them again. `always`: places of those kept anyway."""
+    packed = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return LetGo(inputs, saved, always) if packed else tuple(inputs)
 
 
 class Replay:
@@ -27,15 +77,25 @@ class Replay:
         self.sources = [_source(joint, position) for _, position in joint.tangents]
         self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
 
-    def kept(self, inputs: tuple) -> tuple:
-        """The inputs, for later. One that is given a history by the call would keep itself alive."""
-        if not self.rewritten:
-            return inputs
-        return tuple(t.detach() if k in self.rewritten else t for k, t in enumerate(inputs))
+    def kept(self, inputs: Sequence[Any], saved: Sequence[int]) -> Any:
+        """The inputs, for later. One that is given a history by the call would keep itself alive. `saved`: the places
+        of those that the backward pass keeps, in this order."""
+        if self.rewritten:
+            inputs = [t.detach() if k in self.rewritten else t for k, t in enumerate(inputs)]
+        return held(inputs, saved, self.written)
 
     def versions(self, inputs: Sequence[Any]) -> list[int]:
         """Of what must stay as it is until it is differentiated twice."""
         return [t._version for k, t in enumerate(inputs) if isinstance(t, torch.Tensor) and k not in self.written]
+
+    def now(self, kept: Any, versions: list[int], saved: Sequence[Any]) -> Sequence[Any]:
+        """The inputs again. Raises RuntimeError if they are gone or are not what they were; `saved`: what the backward
+        pass has kept, of which the inputs come first."""
+        if isinstance(kept, LetGo):
+            return kept.found(saved)
+        if kept is None or self.versions(kept) != versions:
+            raise RuntimeError(CHANGED)
+        return kept
 
     def gradients(self, inputs: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list:
         """For each input a gradient with a history, or None. Each gets its own even if two are one tensor."""

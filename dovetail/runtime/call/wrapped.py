@@ -33,7 +33,7 @@ from dovetail.ir.aten import (
 from dovetail.ir.checks import CheckFailed
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
-from dovetail.runtime.call.double_backward import Replay
+from dovetail.runtime.call.double_backward import Replay, held
 from dovetail.runtime.call.overlap import Overlap
 
 Call = Callable[..., Any]
@@ -198,7 +198,8 @@ def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, expo
             ctx.layouts = layouts.now(found)
             ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
             if compiled.replay is not None:
-                ctx.inputs, ctx.versions, ctx.state = inputs, compiled.replay.versions(inputs), state
+                versions = compiled.replay.versions(inputs)
+                ctx.inputs, ctx.versions, ctx.state = held(inputs, kept), versions, state
             return tuple(outputs)
 
         @staticmethod
