@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.fx
 
 from dovetail import attention, guards, targets
@@ -45,6 +46,7 @@ from dovetail.autograd.partition import exposed
 from dovetail.callees import HOOKS
 from dovetail.capture.driver import capture, capture_with_breaks
 from dovetail.capture.interpreter.tracing_log import Watch
+from dovetail.capture.numbers.number_cuts import Piece, cut, takes_numbers_out
 from dovetail.codegen.host import checked, staged
 from dovetail.codegen.host import program as host
 from dovetail.codegen.host.library_calls import HAS_OUT
@@ -66,7 +68,7 @@ from dovetail.ir.aten import (
     results_of,
     subprograms,
 )
-from dovetail.ir.captured import FAILED, NO_OVERRIDES, Captured
+from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Captured
 from dovetail.ir.checks import assumed
 from dovetail.ir.devices import traits
 from dovetail.ir.graphtext import graph_text
@@ -91,6 +93,7 @@ from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
 from dovetail.runtime.call.autograd import CompiledPair, partly_of
 from dovetail.runtime.call.overlap import Overlap, several_in_one_place
+from dovetail.runtime.call.pieces import run_in_pieces
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.call.view_replay import compile_output_builder
@@ -224,6 +227,8 @@ class Stages:
     def compiled(self) -> Compiled:
         graph, fakes, events = self.graph, self.fakes, self.events
         with_numbers = takes_numbers_out(graph.graph)
+        if with_numbers and (pieces := cut(graph, fakes)) is not None:
+            return self.in_pieces(pieces)
         if with_numbers:
             self.hint("runs operator by operator: it computes with numbers that it takes out of tensors")
         as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes) or with_numbers
@@ -236,6 +241,21 @@ class Stages:
             return as_captured(graph, fakes, self.options, events)
         events.planned(plan)
         return assemble(plan, graph, fakes, events, partial)
+
+    def in_pieces(self, pieces: Sequence[Piece]) -> Compiled:
+        """Each piece as a graph of its own. They are not kept: one callable is made of several plans."""
+        graph, events, made = self.graph, self.events, []
+        events.on_plan = None
+        for piece in pieces:
+            part, fakes = piece.graph(graph), piece.fakes()
+            part.meta |= {**graph.meta, REPEATED: False}
+            with torch.set_grad_enabled(piece.grad):
+                inside = replace(self, graph=part, fakes=fakes)
+                made.append(part.forward if piece.alone else inside.compiled())
+        events.plan = None
+        run, text = run_in_pieces(graph.graph, pieces, made)
+        events.artifact("call_code", lambda: text)
+        return called(plain_call(graph), run, graph, events)
 
     def plan(self, used: Sequence[int]) -> tuple[Plan | None, Partial | None]:
         """What the graph becomes, None if PyTorch is to run it, and what makes backward programs for some of its
@@ -478,9 +498,3 @@ def no_kernels(program: Program) -> str:
     """Why a device that the program computes on has no kernels; empty if all have."""
     reasons = (targets.unavailable(d) for d in sorted(devices(program), key=str))
     return next((why for why in reasons if why), "")
-
-
-def takes_numbers_out(graph: torch.fx.Graph) -> bool:
-    """Does the graph compute with numbers that tensors hold, other than sizes? No kernels are written for that yet."""
-    items = [n for n in graph.nodes if n.op == "call_method" and n.target == "item"]
-    return any(not isinstance(n.meta.get("fake"), torch.SymInt) for n in items)

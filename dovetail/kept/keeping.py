@@ -106,7 +106,7 @@ class Keeping:
 
     def _keep(self, captured: Captured, plan: Plan | None) -> str:
         if plan is None:
-            raise Unkept("tensors of classes of their own are taken apart in it")
+            raise Unkept("tensors that are made of others, or numbers that tensors hold, cut it into parts")
         data = self.packed.pop()
         if isinstance(data, Exception):
             raise data

@@ -152,8 +152,13 @@ class _Lowering:
             return False
         if row.only_indices:
             return True
-        bits = not self.bitwise or not (row.rounds_otherwise or self.elementary(row.lowering, out, args, kwargs))
-        return _computable(args, kwargs, out) and bits
+        return _computable(args, kwargs, out) and not (self.bitwise and self.rounds_otherwise(row, args, kwargs, out))
+
+    def rounds_otherwise(self, row: Row, args: tuple, kwargs: dict[str, Any], out: Any) -> bool:
+        """Might loops give other bits than PyTorch's own kernels?"""
+        if row.same_bits is not None and not row.same_bits([*args, *kwargs.values()], out):
+            return True
+        return row.rounds_otherwise or self.elementary(row.lowering, out, args, kwargs)
 
     def start(self, value: Value) -> Dim:
         """Where the tensor starts in its storage when the program runs."""

@@ -38,7 +38,7 @@ OF_TENSORS = {
 }  # fmt: skip
 LINES = {
     "{x} = {T}": 5, "{a} = {N}": 3, "a = {x}.sum().item()": 1, "b = wide.max().item()": 1, "{x}.detach().add_({n})": 1,
-    "{x}.detach().mul_({n})": 1, "torch._check({n} < {n}, lambda: 'no')": 1,
+    "{x}.detach().mul_({n})": 1, "with torch.no_grad(): {x} = {T}": 1, "torch._check({n} < {n}, lambda: 'no')": 1,
 }  # fmt: skip
 HEAD = """\
 def f(x, y, half, wide, whole):
@@ -137,7 +137,8 @@ def difference(seed: int, backend: str = "eager") -> str:
     space: dict[str, Any] = {"torch": torch, "math": math}
     exec(text(seed), space)
     dovetail.reset()
-    compiled = dovetail.compile(space["f"], fullgraph=True, backend=backend)
+    rounding = {"numerics": "eager", "strict": True} if backend == "dovetail" else None
+    compiled = dovetail.compile(space["f"], fullgraph=True, backend=backend, options=rounding)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for call in range(2):

@@ -76,23 +76,36 @@ RANDOM = frozenset(
 STATEFUL = frozenset("batch_norm instance_norm _assert_async embedding embedding_bag _set_grad_enabled".split())
 
 
-def impure(node: Any) -> bool:
-    """Must the node stay even when nobody uses its result?"""
-    if node.op in ("placeholder", "output"):
-        return True
-    if node.meta.get("mutates") or node.meta.get("random") or node.meta.get("renews"):
-        return True
-    if node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+#: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
+NO_VARIANT = frozenset(("resize_", "resize_as_", "set_"))
+RESHAPING = NO_VARIANT | frozenset(
+    ("transpose_", "unsqueeze_", "as_strided_", "squeeze_", "swapdims_", "swapaxes_", "t_")
+)
+
+
+def writes(node: Any) -> bool:
+    """Does it change a tensor that it is given?"""
+    if node.meta.get("mutates") or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
         return True
     target = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
         return True
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if node.op == "call_method":
-        return name in IMPURE_METHODS or (name.endswith("_") and not name.endswith("__"))
-    if target in IN_PLACE_OPERATORS:
+    if node.op == "call_method" and name in IMPURE_METHODS or target in IN_PLACE_OPERATORS:
         return True
-    return name in STATEFUL or name in RANDOM_FUNCTIONS or (name.endswith("_") and not name.endswith("__"))
+    return name.endswith("_") and not name.endswith("__")
+
+
+def impure(node: Any) -> bool:
+    """Must the node stay even when nobody uses its result?"""
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.meta.get("random") or node.meta.get("renews") or writes(node):
+        return True
+    if node.op == "call_method":
+        return False
+    name = getattr(node.target, "__name__", "")
+    return name in STATEFUL or name in RANDOM_FUNCTIONS
 
 
 RANDOM_FUNCTIONS = RANDOM - {"scaled_dot_product_attention"}
@@ -122,7 +135,7 @@ _NUMBER_OPERATIONS = frozenset(
     """add sub mul div truediv floordiv mod pow true_divide floor_divide remainder fmod subtract multiply divide rsub
     lt le gt ge eq ne less less_equal greater greater_equal not_equal clamp clip clamp_min clamp_max fill masked_fill
     where lerp addcmul addcdiv addmm addmv addr addbmm baddbmm leaky_relu elu celu threshold copysign xlogy
-    hardshrink softshrink nan_to_num""".split()
+    hardshrink softshrink nan_to_num float_power""".split()
 )
 _PLACES: dict[str, Any] = {
     "scalar_tensor": frozenset((0,)), "full": frozenset((1, "fill_value")), "full_like": frozenset((1, "fill_value")),
@@ -130,13 +143,62 @@ _PLACES: dict[str, Any] = {
     **dict.fromkeys(("_fused_adam_", "_fused_adamw_", "_fused_sgd_", "_fused_adagrad_"), frozenset(("lr",))),
     "index_fill": frozenset((3, "value")), "index_fill_": frozenset((3, "value")),
 }  # fmt: skip
+#: The same of operations that no kernel computes with such numbers.
+_ALONE_PLACES: dict[str, Any] = {
+    name: frozenset((*map(int, filter(str.isdigit, words)), *(w for w in words if not w.isdigit())))
+    for name, *words in map(str.split, """
+        softplus 1 2 beta threshold
+        hardtanh 1 2 min_val max_val
+        logit 1 eps
+        isclose 2 3 rtol atol
+        pad 3 value
+        constant_pad_nd 2 value
+        scatter 3 value
+        scatter_ 3 value
+        index_add alpha
+        index_add_ alpha
+        linspace 0 1 start end
+        logspace 0 1 start end
+        uniform_ 1 2 from to
+        normal_ 1 2 mean std
+        log_normal_ 1 2 mean std
+        cauchy_ 1 2 median sigma
+        exponential_ 1 lambd
+        quantile 1 q
+        nanquantile 1 q
+        renorm 3 maxnorm
+        layer_norm 4 eps
+        rms_norm 3 eps
+        group_norm 4 eps
+        instance_norm 6 7 momentum eps
+        batch_norm 6 7 momentum eps
+        normalize 3 eps
+        cosine_similarity 3 eps
+        pairwise_distance 3 eps
+        gumbel_softmax 1 tau
+        scaled_dot_product_attention scale
+        cross_entropy label_smoothing
+        huber_loss 3 delta
+        smooth_l1_loss beta
+        margin_ranking_loss 3 margin
+        hinge_embedding_loss 2 margin
+        cosine_embedding_loss 3 margin
+        triplet_margin_loss 3 margin
+    """.strip().splitlines())
+}  # fmt: skip
+
+
+def runs_alone(node: torch.fx.Node) -> bool:
+    """May only PyTorch compute the node with numbers that are known when it runs?"""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    return name in _ALONE_PLACES
 
 
 @cache
 def number_places(name: str) -> Any:
     """The arguments, by position or name, of an operation that may be numbers known only when it runs."""
-    if name in _PLACES:
-        return _PLACES[name]
+    if found := _PLACES.get(name) or _ALONE_PLACES.get(name):
+        return found
     plain = name.removeprefix("_foreach_").strip("_")
     if plain not in _NUMBER_OPERATIONS and plain[:1] in ("i", "r"):  # `iadd` and `radd` are additions too
         plain = plain[1:]

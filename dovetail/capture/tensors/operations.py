@@ -26,7 +26,7 @@ from dovetail.capture.numbers.numpy_numbers import plain_number
 from dovetail.capture.outside.storage_offsets import refuse_outside
 from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
-from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, number_places
+from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, NO_VARIANT, RESHAPING, number_places
 from dovetail.capture.tensors import autograd_engine, extremes, literals, torch_function, wrapper_tensors
 from dovetail.capture.values.base import FALSE, Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
@@ -184,13 +184,6 @@ def _scaled(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         term = torch_method(s, join, [term, args[2]], {})
     outer = "sub" if name.startswith("sub") else "add"
     return torch_method(s, outer + "_" * name.endswith("_"), [args[0], term], {})
-
-
-#: Methods after which a tensor has other sizes, strides or memory. Graphs know inputs as they are at the beginning.
-NO_VARIANT = frozenset(("resize_", "resize_as_", "set_"))
-RESHAPING = NO_VARIANT | frozenset(
-    ("transpose_", "unsqueeze_", "as_strided_", "squeeze_", "swapdims_", "swapaxes_", "t_")
-)
 
 
 def _versions(args: Args, kwargs: Kwargs) -> list[tuple[Any, int]]:

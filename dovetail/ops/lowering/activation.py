@@ -9,6 +9,7 @@ from dovetail.ir.loops import Expr
 from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.fake.rules import elementwise as shapes
 from dovetail.ops.lowering import build
+from dovetail.ops.lowering.arithmetic import rounds_alike
 from dovetail.ops.lowering.build import const, scale_by, shift_by, where
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, elementwise, in_result_dtype
@@ -126,7 +127,7 @@ def hardswish(x: Expr) -> Expr:
     return build.div(build.mul(x, _three_to_nine(x)), const(6, x.dtype))
 
 
-@pointwise("aten::hardshrink", operands=1, takes_numbers=True)
+@pointwise("aten::hardshrink", operands=1, takes_numbers=True, same_bits=rounds_alike)
 def hardshrink(x: Expr, lambd: float = 0.5) -> Expr:
     """0 within [-lambd, lambd], x outside."""
     low, high = const(-lambd, x.dtype), const(lambd, x.dtype)

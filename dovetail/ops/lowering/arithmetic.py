@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import on_host
 from dovetail.ir.loops import Const, Expr
 from dovetail.ops.fake.rules import elementwise as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import abs_, compare, const, scale_by, where
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, elementwise, in_first_dtype, in_result_dtype
-from dovetail.ops.lowering.value import Spec
+from dovetail.ops.lowering.value import Spec, Value
 
 ROWS = Rows()
 pointwise = ROWS.pointwise
@@ -24,20 +25,36 @@ def is_float(x: Expr) -> bool:
     return x.dtype in build.FLOATS
 
 
-@pointwise("aten::add", operands=2, takes_numbers=True)
+def rounds_alike(arguments: list, out: Spec) -> bool:
+    """On the host, several of eager's kernels round numbers, and tensors without dimensions, to a half type first."""
+    tensors = all(isinstance(value, Value) and value.rank > 0 for value in arguments)
+    return tensors or out.dtype not in build.HALF or not on_host(out)
+
+
+def _sums_alike(arguments: list, out: Spec) -> bool:
+    """A factor beside the operands is contracted into the addition, but for the last elements."""
+    return len(arguments) == 2 and rounds_alike(arguments, out)
+
+
+def _contracted(arguments: list, out: Spec) -> bool:
+    """Eager contracts products into additions, but for the last elements."""
+    return False
+
+
+@pointwise("aten::add", operands=2, takes_numbers=True, same_bits=_sums_alike)
 def add(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     """x + alpha * y."""
     return build.add(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
 
 
-@pointwise("aten::sub", operands=2, takes_numbers=True)
+@pointwise("aten::sub", operands=2, takes_numbers=True, same_bits=_sums_alike)
 def sub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     """x - alpha * y."""
     return build.sub(x, y if alpha == 1 else build.mul(y, const(alpha, y.dtype)))
 
 
-@pointwise("aten::rsub", operands=2, takes_numbers=True)
-@pointwise("aten::rsub.Tensor", operands=2, takes_numbers=True, shape=shapes.rsub)
+@pointwise("aten::rsub", operands=2, takes_numbers=True, same_bits=_sums_alike)
+@pointwise("aten::rsub.Tensor", operands=2, takes_numbers=True, same_bits=_sums_alike, shape=shapes.rsub)
 def rsub(x: Expr, y: Expr, alpha: Any = 1) -> Expr:
     """y - alpha * x."""
     return build.sub(y, x if alpha == 1 else build.mul(x, const(alpha, x.dtype)))
@@ -98,8 +115,9 @@ def _rest(of: Callable[[Expr, Expr], Expr]) -> Callable[[Expr, Expr], Any]:
     return lambda x, y: of(x, y) if is_float(x) or nonzero_constant(y) else NotImplemented
 
 
-pointwise("aten::remainder", operands=2, takes_numbers=True)(_rest(build.remainder))  # with the sign of y, as Python's
-pointwise("aten::fmod", operands=2, takes_numbers=True)(_rest(build.fmod))  # with the sign of x, as C's
+# The remainder has the sign of y, as Python's; fmod that of x, as C's.
+pointwise("aten::remainder", operands=2, takes_numbers=True, same_bits=rounds_alike)(_rest(build.remainder))
+pointwise("aten::fmod", operands=2, takes_numbers=True, same_bits=rounds_alike)(_rest(build.fmod))
 
 
 # ---------------------------------------------------------------- powers
@@ -150,7 +168,7 @@ def pow_(emit: Emitter, out: Spec, x: Any, y: Any) -> Any:
 # ---------------------------------------------------------------- products with a factor
 
 
-@pointwise("aten::addcmul", operands=3, takes_numbers=True)
+@pointwise("aten::addcmul", operands=3, takes_numbers=True, same_bits=_contracted)
 def addcmul(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
     """x + value * tensor1 * tensor2."""
     return build.add(x, build.mul(scale_by(tensor1, value), tensor2))
@@ -162,7 +180,7 @@ def addcdiv(x: Expr, tensor1: Expr, tensor2: Expr, value: Any = 1) -> Expr:
     return build.add(x, build.div(scale_by(tensor1, value), tensor2))
 
 
-@pointwise("aten::lerp", operands=3, takes_numbers=True)
+@pointwise("aten::lerp", operands=3, takes_numbers=True, same_bits=_contracted)
 def lerp(x: Expr, end: Expr, weight: Expr) -> Expr:
     """x + weight * (end - x), from the nearer end."""
     difference = build.sub(end, x)

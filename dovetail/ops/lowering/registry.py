@@ -42,6 +42,7 @@ class Row(NamedTuple):
     `cheap`: it costs little next to reading its operands, so a backward pass may compute it again.
     `only_indices`: its lowering changes indices alone, so it holds for every dtype.
     `rounds_otherwise`: its lowering may go to another library than eager does.
+    `same_bits`: of its arguments and its result, whether its loops round as eager's kernel does; None: they do.
     `callee`: what to call in the operator's place where it is a library call.
     `fresh`: its results are new memory, each its own, and it keeps none of its arguments.
     `may_raise`: it refuses some values of what it is given: indices, labels, matrices, probabilities.
@@ -63,6 +64,7 @@ class Row(NamedTuple):
     cheap: bool = False
     only_indices: bool = False
     rounds_otherwise: bool = False
+    same_bits: Callable[[list, Spec], bool] | None = None
     callee: Callable[..., Any] | None = None
     fresh: bool = False
     may_raise: bool = False

@@ -1,0 +1,150 @@
+"""Cuts a captured graph where it needs the value of a number that a tensor holds.
+
+    k = x.argmax().item()           piece 0: x.argmax()
+    y = x.sin() * k         ->      numbers: item, and what is computed with numbers alone
+                                    piece 1: x.sin() * k, where k is an input
+
+The pieces are graphs as those on both sides of a graph break, in the order of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import Node
+
+from dovetail.capture.tables.graph_functions import RESHAPING, impure, runs_alone, writes
+from dovetail.ir.records import dataclass
+from dovetail.ir.settings import turns_settings
+from dovetail.ops.calls.autograd_calls import needs_engine
+from dovetail.ops.fake import to_fake
+from dovetail.ops.fake.symbolic.size_questions import symbolic
+from dovetail.ops.fake.wrapped import is_wrapper
+
+NUMBERS = (int, float, torch.SymInt)  # and bool, which no graph takes
+_turn_grad = torch._C._set_grad_enabled
+
+
+@dataclass
+class Piece:
+    """Nodes that are compiled together, then those that compute numbers for what follows. `grad`: the mode in which it
+    begins. `alone`: it is one node, which only PyTorch computes."""
+
+    grad: bool
+    alone: bool = False
+    nodes: list[Node] = field(default_factory=list)
+    numbers: list[Node] = field(default_factory=list)
+    inputs: list[Node] = field(default_factory=list)
+    outputs: list[Node] = field(default_factory=list)
+
+    def graph(self, root: torch.fx.GraphModule) -> torch.fx.GraphModule:
+        """Of `inputs` it computes `outputs`."""
+        made, copies = torch.fx.Graph(), {}
+        for node in self.inputs:
+            copies[node] = made.placeholder(node.name)
+            copies[node].meta = dict(node.meta)
+        for node in self.nodes:
+            copies[node] = made.node_copy(node, copies.__getitem__)
+        made.output(tuple(copies[node] for node in self.outputs))
+        return torch.fx.GraphModule(root, made)
+
+    def fakes(self) -> list:
+        """What the inputs look like."""
+        return [to_fake(f) if isinstance(f, torch.Tensor) else f for f in (n.meta["fake"] for n in self.inputs)]
+
+
+def takes_numbers_out(graph: torch.fx.Graph) -> bool:
+    """Does the graph compute with numbers that tensors hold, other than sizes?"""
+    return any(n.target == "item" and not isinstance(n.meta.get("fake"), torch.SymInt) for n in _calls(graph))
+
+
+def cut(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Piece] | None:
+    """The pieces, in order; None where they cannot be compiled on their own.
+
+    What passes from one to another looks as it did at the end of capture: nothing may have changed that before.
+    """
+    graph = graph_module.graph
+    nodes = _calls(graph)
+    if turns_settings(graph) or needs_engine(graph, fakes) or any(is_wrapper(n.meta.get("fake")) for n in graph.nodes):
+        return None
+    if any(writes(n) and _changes_metadata(n) for n in nodes):
+        return None
+    pieces = _pieces(graph.nodes)
+    _connect(pieces, graph)
+    return pieces if all(map(_may_pass, (n for piece in pieces for n in piece.inputs))) else None
+
+
+def _calls(graph: torch.fx.Graph) -> list[Node]:
+    return [n for n in graph.nodes if n.op in ("call_function", "call_method")]
+
+
+def _changes_metadata(node: Node) -> bool:
+    """May a tensor that the node writes to get another shape, or a history?"""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    fakes = [n.meta.get("fake") for n in node.all_input_nodes]
+    grads = any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
+    return grads or name in RESHAPING or node.kwargs.get("out") is not None
+
+
+def _is_number(node: Node) -> bool:
+    return node.op.startswith("call") and isinstance(node.meta.get("fake"), NUMBERS)
+
+
+def _pieces(nodes: Iterable[Node]) -> list[Piece]:
+    pieces = [Piece(torch.is_grad_enabled())]
+    places: dict[Node, Piece] = {}
+    grad = pieces[0].grad
+    for node in nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        piece = pieces[-1]
+        if _is_number(node):
+            piece.numbers.append(node)
+            continue
+        waits = any(used in piece.numbers for used in node.all_input_nodes)
+        alone = runs_alone(node) and any(map(_is_number, node.all_input_nodes))
+        if waits or alone or piece.alone or piece.numbers and impure(node) and node.target is not _turn_grad:
+            pieces.append(piece := Piece(grad, alone))
+        if node.target is _turn_grad:
+            grad = bool(node.args[0])
+            if grad and not piece.grad:  # no graph begins to record inside
+                pieces.append(Piece(grad))
+                continue
+        of = node.all_input_nodes
+        if len(of) == 1 and isinstance(of[0].meta.get("fake"), (tuple, list)):  # one of several results
+            piece = places.get(of[0], piece)
+        places[node] = piece
+        piece.nodes.append(node)
+    return pieces
+
+
+def _connect(pieces: list[Piece], graph: torch.fx.Graph) -> None:
+    """Inputs and outputs of the pieces. Where one has sizes that vary, it gets all that says what they are."""
+    wanted = {*graph.output_node().all_input_nodes}
+    telling = [n for n in graph.nodes if n.op == "placeholder" and _is_sized(n)]
+    for piece in pieces:
+        inside = {*piece.nodes}
+        used = {n: None for node in piece.nodes for n in node.all_input_nodes if n not in inside}
+        sized = any(map(_is_sized, (*used, *piece.nodes)))
+        piece.inputs = [*(dict.fromkeys(telling) | used if sized else used)]
+        telling += [n for n in piece.numbers if _is_sized(n)]
+    for piece in reversed(pieces):
+        wanted |= {used for node in piece.numbers for used in node.all_input_nodes}
+        piece.outputs = [node for node in piece.nodes if node in wanted]
+        wanted |= {*piece.inputs}
+
+
+def _is_sized(node: Node) -> bool:
+    """Has it sizes that differ between calls? Then the inputs of the graph say what they are."""
+    fake = node.meta.get("fake")
+    return isinstance(fake, torch.SymInt) or isinstance(fake, torch.Tensor) and symbolic((*fake.shape, *fake.stride()))
+
+
+def _may_pass(node: Node) -> bool:
+    """Can it be an input of a graph?"""
+    fake = node.meta.get("fake")
+    return node.op == "placeholder" or isinstance(fake, (torch.Tensor, *NUMBERS)) and not isinstance(fake, bool)

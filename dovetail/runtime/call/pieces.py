@@ -1,0 +1,80 @@
+"""The Python text that runs the pieces of a graph (`capture/numbers/number_cuts.py`), and computes numbers between.
+
+def call(x):
+    argmax, = piece0(x)
+    item = argmax.item()
+    del argmax
+    mul, = piece1(x, item)
+    return (mul,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import torch.fx
+
+from dovetail.runtime.call.program import execute
+
+_numbers = count()
+
+
+def run_in_pieces(
+    graph: torch.fx.Graph, pieces: Sequence[Any], compiled: Sequence[Callable[..., Any]]
+) -> tuple[Callable[..., Any], str]:
+    """What computes the graph by its compiled pieces, and its text."""
+    names: dict[str, Any] = {"set_grad": torch._C._set_grad_enabled}
+    lines: list[str] = []
+    turned = [n.args[0] for n in graph.nodes if n.target is torch._C._set_grad_enabled]
+    for k, (piece, run) in enumerate(zip(pieces, compiled, strict=True)):
+        names[f"piece{k}"] = run
+        if turned:
+            lines.append(f"set_grad({piece.grad})")
+        if piece.outputs:
+            results = "".join(f"{n.name}, " for n in piece.outputs)
+            lines.append(f"{results}= piece{k}({_listed(piece.inputs)})")
+        elif piece.nodes:
+            lines.append(f"piece{k}({_listed(piece.inputs)})")
+        lines += [_number(node, names) for node in piece.numbers]
+        lines += _dropped(pieces, k, graph)
+    lines += [f"set_grad({turned[-1]})"] if turned else []
+    lines.append(f"return {_text(graph.output_node().args[0])}")
+    given = _listed([n for n in graph.nodes if n.op == "placeholder"])
+    text = "\n".join([f"def call({given}):", *(f"    {line}" for line in lines), ""])
+    execute(text, f"<dovetail pieces {next(_numbers)}>", names, name="call")
+    return names.pop("call"), text
+
+
+def _listed(nodes: Sequence[Any]) -> str:
+    return ", ".join(node.name for node in nodes)
+
+
+def _dropped(pieces: Sequence[Any], k: int, graph: torch.fx.Graph) -> list[str]:
+    """Gives back the memory of what nothing uses any more."""
+    later = {used for piece in pieces[k + 1 :] for used in piece.inputs}
+    later |= {used for piece in pieces[k + 1 :] for node in piece.numbers for used in node.all_input_nodes}
+    later |= {*graph.output_node().all_input_nodes}
+    seen = [*pieces[k].outputs, *(n for n in pieces[k].inputs if n.op.startswith("call"))]
+    gone = [n for n in seen if n not in later]
+    return [f"del {_listed(gone)}"] if gone else []
+
+
+def _number(node: torch.fx.Node, names: dict[str, Any]) -> str:
+    """`item = x.item()`"""
+    args = [_text(a) for a in node.args] + [f"{k}={_text(v)}" for k, v in node.kwargs.items()]
+    if node.op == "call_method":
+        return f"{node.name} = {args[0]}.{node.target}({', '.join(args[1:])})"
+    function = f"function{len(names)}"
+    names[function] = node.target
+    return f"{node.name} = {function}({', '.join(args)})"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, torch.fx.Node):
+        return value.name
+    if isinstance(value, tuple | list):
+        inside = "".join(f"{_text(v)}, " for v in value)
+        return f"({inside})" if isinstance(value, tuple) else f"[{inside}]"
+    return repr(value)
