@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from dovetail.ir.aten import DATA, JointGraph, Returned
+from dovetail.ir.devices import HOST
 from dovetail.ir.settings import AUTOCAST_DEVICES
 
 CHANGED = (
@@ -39,8 +40,9 @@ class LetGo:
         self.versions = {
             k: t._version for k, t in enumerate(self.others) if isinstance(t, torch.Tensor) and k not in always
         }
+        start = torch.empty(0, device=HOST, requires_grad=True)
         with torch.enable_grad():
-            self.node = _Packed.apply(torch.empty(0, requires_grad=True), *freed.values()).grad_fn if freed else None
+            self.node = _Packed.apply(start, *freed.values()).grad_fn if freed else None
 
     def found(self, saved: Sequence[Any]) -> list[Any]:
         again = () if self.node is None else self.node.saved_tensors

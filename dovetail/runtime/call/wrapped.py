@@ -198,8 +198,7 @@ def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, expo
             ctx.layouts = layouts.now(found)
             ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
             if compiled.replay is not None:
-                versions = compiled.replay.versions(inputs)
-                ctx.inputs, ctx.versions, ctx.state = held(inputs, kept), versions, state
+                ctx.inputs, ctx.versions, ctx.state = held(inputs, kept), compiled.replay.versions(inputs), state
             return tuple(outputs)
 
         @staticmethod
