@@ -1,7 +1,11 @@
-"""`flex_attention` with ALiBi in a causal window: is it right, how long does it take, and how much memory.
+"""`flex_attention`: is it right, how long does it take, and how much memory.
 
     python -m benchmarks.flex                         # 1x8x2048x64 float32, forward, on the CPU
     python -m benchmarks.flex --device cuda --peer    # 4x16x4096x64 bfloat16, both passes, beside torch.compile
+    python -m benchmarks.flex --device cuda --case documents --width 96
+
+`window` is ALiBi in a causal window; `documents` several of different lengths a sequence, causal, where a tensor says
+which word belongs to which; `lengths` sequences that are padded; `relative` a table of learned numbers by the distance.
 """
 
 from __future__ import annotations
@@ -22,17 +26,32 @@ DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
 WINDOWS = {"cpu": 256, "cuda": 512}
 
 
-def program(device: str, sizes: tuple[int, ...], window: int) -> Callable[..., torch.Tensor]:
-    slopes = 2.0 ** -torch.linspace(1, 8, sizes[1], device=device)
+def program(device: str, sizes: tuple[int, ...], window: int, case: str = "window") -> Callable[..., torch.Tensor]:
+    batch, heads, rows, _ = sizes
+    slopes = 2.0 ** -torch.linspace(1, 8, heads, device=device)
+    documents = (torch.rand(batch, rows, device=device) < 8 / rows).cumsum(1)
+    lengths = torch.linspace(0.3, 1, batch, device=device).mul(rows).long()
 
-    def seen(b: Any, h: Any, i: Any, j: Any) -> Any:
-        return (i >= j) & (i - j < window)
+    def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return i >= j
+
+    masks: dict[str, Callable[..., Any]] = {
+        "window": lambda b, h, i, j: (i >= j) & (i - j < window),
+        "documents": lambda b, h, i, j: (i >= j) & (documents[b, i] == documents[b, j]),
+        "lengths": lambda b, h, i, j: j < lengths[b],
+    }
+    mask = create_block_mask(masks.get(case, causal), batch, None, rows, rows, device=device)
 
     def alibi(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
         return score + slopes[h] * (j - i)
 
-    mask = create_block_mask(seen, None, None, sizes[2], sizes[2], device=device)
-    return lambda q, k, v: flex_attention(q, k, v, alibi, mask)
+    def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *relative: torch.Tensor) -> torch.Tensor:
+        def learned(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return score + relative[0][h, i - j + rows]
+
+        return flex_attention(q, k, v, learned if relative else alibi if case == "window" else None, mask)
+
+    return fn
 
 
 def passes(fn: Callable[..., torch.Tensor], tensors: list[torch.Tensor], trained: bool) -> Callable[[], Any]:
@@ -60,9 +79,15 @@ def peak(call: Callable[[], Any]) -> str:
     return f"{(torch.cuda.max_memory_allocated() - held) / 2**20:.0f} MiB"
 
 
-def report(device: str, fns: dict[str, Callable[..., torch.Tensor]], trained: bool, rounds: int) -> None:
+def inputs(device: str, sizes: tuple[int, ...], dtype: torch.dtype, case: str) -> list[torch.Tensor]:
     torch.manual_seed(0)
-    tensors = [torch.randn(SIZES[device], device=device, dtype=DTYPES[device]) for _ in range(3)]
+    tensors = [torch.randn(sizes, device=device, dtype=dtype) for _ in range(3)]
+    return [*tensors, torch.randn(sizes[1], 2 * sizes[2], device=device)] if case == "relative" else tensors
+
+
+def report(
+    device: str, tensors: list[torch.Tensor], fns: dict[str, Callable[..., torch.Tensor]], trained: bool, rounds: int
+) -> None:
     tensors = [t.requires_grad_(trained) for t in tensors]
     calls = {name: passes(fn, tensors, trained) for name, fn in fns.items()}
     wanted = calls["eager"]()
@@ -87,15 +112,20 @@ def _waiting(call: Callable[[], Any], device: str) -> Callable[[], Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=list(SIZES), default="cpu")
+    parser.add_argument("--case", choices=["window", "documents", "lengths", "relative"], default="window")
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--float32", action="store_true", help="on a GPU, too")
     parser.add_argument("--peer", action="store_true", help="beside torch.compile")
     parser.add_argument("--rounds", type=int, default=15)
     chosen = parser.parse_args()
-    fn = program(chosen.device, SIZES[chosen.device], WINDOWS[chosen.device])
+    sizes = (*SIZES[chosen.device][:3], chosen.width)
+    dtype = torch.float32 if chosen.float32 else DTYPES[chosen.device]
+    fn = program(chosen.device, sizes, WINDOWS[chosen.device], chosen.case)
     fns = {"eager": fn, "dovetail": importlib.import_module("dovetail").compile(fn, fullgraph=True)}
     if chosen.peer:
         fns["torch.compile"] = torch.compile(fn, fullgraph=True)
     for trained in (False, True) if chosen.device == "cuda" else (False,):
-        report(chosen.device, fns, trained, chosen.rounds)
+        report(chosen.device, inputs(chosen.device, sizes, dtype, chosen.case), fns, trained, chosen.rounds)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from dovetail.attention.learned import apart
 from dovetail.attention.narrowing import Narrowing
 from dovetail.errors import Unsupported
 from dovetail.ir import dims
@@ -30,27 +31,49 @@ Sizes = tuple[int, int, int, int]
 
 def scores(
     sizes: Sizes, device: torch.device, functions: tuple[Any, Any], lifted: tuple[Sequence[Any], Sequence[Any]],
-    trained: bool,
+    trained: bool, learned: Sequence[int] = (),
 ) -> Scores:  # fmt: skip
-    """Raises Unsupported for functions that are more than an expression of each element."""
+    """Raises Unsupported for functions that are more than an expression of each element. `learned` are those of the
+    score_mod's tensors that are to have gradients."""
     places = tuple(dims.symbol(name, 0, size) for name, size in zip("bhij", sizes, strict=True))
     element = [FakeTensor((), (), torch.int64, device) for _ in places]
     score, tangent = (
         Load(Buffer(name, torch.float32, device, sizes, (0, 0, 0, 0), 0, "input"), places)
         for name in ("score", "tangent")
     )
-    reading = _Reading(places)
-    found: list[Expr] = [score, tangent]
+    reading = _Reading(places, score, tangent)
+    found: list[Expr | None] = [score, tangent]
+    elements: list[Load] = []
     if not _unchanged(functions[0]):
         fake = FakeTensor((), (), torch.float32, device, requires_grad=trained)
-        program = _lowered(functions[0], [fake, *element, *map(_plain, lifted[0])], trained)
-        found = reading.outputs(program, score, tangent, 0, len(lifted[0]))[: 1 + trained]
+        tables = list(map(_plain, lifted[0]))
+        reads, changes = apart(functions[0], [5 + k for k in learned])
+        if reads is not None:
+            program = _lowered(reads, [fake.detach(), *element, *tables], False)
+            elements = [_loaded(e) for e in reading.outputs(program, [score], 0, len(tables))]
+        leaves = [FakeTensor((), (), e.dtype, device, requires_grad=True) for e in elements]
+        program = _lowered(changes, [fake, *element, *tables, *leaves], trained)
+        found = reading.outputs(program, [score], 0, len(tables), elements)
+    shown, reading.checks = reading.checks, {}
     program = _lowered(functions[1], [*element, *map(_plain, lifted[1])], False)
-    mask = reading.outputs(program, None, tangent, len(lifted[0]), len(lifted[1]))[0]
-    if mask.dtype is not torch.bool or any(each.dtype is not torch.float32 for each in found):
+    (mask,) = reading.outputs(program, [], len(lifted[0]), len(lifted[1]))
+    value, *gradients = found
+    of_elements = gradients[len(gradients) - len(elements) :]
+    if mask is None or mask.dtype is not torch.bool or value is None or value.dtype is not torch.float32:
         raise Unsupported("attention-function", "a mask_mod is to give a truth value, and a score_mod a score")
-    gradient = found[1] if trained else None
-    return Scores(places, score, tangent, found[0], mask, gradient, tuple(reading.tables.values()))
+    gradient = (gradients[0] or Const(0.0, torch.float32)) if trained else None
+    sums = tuple((e, g) for e, g in zip(elements, of_elements, strict=True) if g is not None)
+    return Scores(
+        places, score, tangent, value, mask, gradient, tuple(reading.tables.values()), sums,
+        tuple(shown.items()), tuple(reading.checks.items()),
+    )  # fmt: skip
+
+
+def _loaded(element: Expr | None) -> Load:
+    """An element of a table as it lies there."""
+    if isinstance(element, Load) and element.mask is None and element.dtype.is_floating_point:
+        return element
+    raise Unsupported("attention-function", "the function changes a table that needs gradients before it reads it")
 
 
 def _unchanged(graph: Any) -> bool:
@@ -76,20 +99,24 @@ def _lowered(graph: Any, fakes: list[Any], trained: bool) -> Program:
 class _Reading:
     """Puts together what programs of elements compute."""
 
-    def __init__(self, places: tuple[Dim, ...]) -> None:
-        self.places = places
+    def __init__(self, places: tuple[Dim, ...], score: Load, tangent: Load) -> None:
+        self.places, self.score, self.tangent = places, score, tangent
         self.tables: dict[str, Buffer] = {}
+        self.checks: dict[Expr, str] = {}
         self.simplifier, self.narrowing = Simplifier(exact_rounding=False), Narrowing()
 
-    def outputs(self, program: Program, score: Load | None, tangent: Load, start: int, count: int) -> list[Expr]:
-        """`count` of the inputs are tables, from number `start` of all."""
+    def outputs(
+        self, program: Program, scores: list[Load], start: int, count: int, elements: Sequence[Load] = ()
+    ) -> list[Expr | None]:
+        """`count` of the inputs are tables, from number `start` of all; elements of them follow, then the tangent."""
         if program.mutated or program.constants or program.numbers:
             raise Unsupported("attention-function", "the function does more than compute an element")
-        given: list[Expr] = [*([score] if score is not None else []), *map(Index, self.places)]
+        given: list[Expr] = [*scores, *map(Index, self.places)]
         known = dict(zip((b.name for b in program.inputs), given, strict=False))
         rest = program.inputs[len(given) :]
         tables = {b.name: f"table{start + k}" for k, b in enumerate(rest[:count])}
-        known |= {b.name: tangent for b in rest[count:]}
+        others = [*elements, self.tangent]
+        known |= {b.name: other for b, other in zip(rest[count:], others, strict=False)}
         memo: dict[Expr, Expr] = {}
 
         def leaf(node: Expr) -> Expr | None:
@@ -106,11 +133,11 @@ class _Reading:
                 if isinstance(statement, Check):
                     condition = finished(rewrite(statement.condition, {}, memo, leaf))
                     if not (isinstance(condition, Const) and condition.value):
-                        raise Unsupported("attention-function", "an index may be out of bounds")
+                        self.checks[condition] = statement.message
                 else:
                     known[statement.buffer.name] = rewrite(statement.value, {}, memo, leaf)
         results = (o.value for o in program.outputs)
-        return [finished(known[b.name]) for b in results if isinstance(b, Buffer)]
+        return [finished(known[b.name]) if isinstance(b, Buffer) else None for b in results]
 
     def table(self, node: Load, name: str) -> Load:
         """The element at a flat address."""

@@ -9,15 +9,14 @@ and for gradients two templates more, with what each row's have in common comput
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.attention.elements import scores
-from dovetail.attention.ranges import Grid, ranges
+from dovetail.attention.ranges import Grid, ranges, unknown
 from dovetail.codegen.gpu import attention as templates
 from dovetail.errors import Unsupported
 from dovetail.ir.aten import NotDifferentiable
@@ -29,10 +28,9 @@ from dovetail.ops.own.template import begin, template
 
 Tensors = Sequence[torch.Tensor]
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-#: Tensor cores multiply 16 numbers at least.
-WIDTHS = (16, 32, 64, 128, 256)
 #: Of fewer rows, as of a word that is generated, most of a block is empty and programs are few; their scores are small.
 FEWEST_ROWS = 16
+LARGEST_SQUARE = 32
 
 
 def recorded(
@@ -44,13 +42,16 @@ def recorded(
     lifted = [*score_lifted, *mask_lifted]
     if not (_fits(query, key, value, scale) and all(_is_table(t, query.device) for t in lifted)):
         return NotImplemented
-    trained = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-    if torch.is_grad_enabled() and any(t.requires_grad for t in lifted):
+    learned = [k for k, t in enumerate(score_lifted) if torch.is_grad_enabled() and t.requires_grad]
+    if learned and torch.are_deterministic_algorithms_enabled():
         return NotImplemented
+    score_lifted = [t.contiguous() if k in learned else t for k, t in enumerate(score_lifted)]
+    lifted = [*score_lifted, *mask_lifted]
+    trained = bool(learned) or torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     try:
         with _disable_current_modes():
             functions = (score_mod, mask_mod), (score_lifted, mask_lifted)
-            kernels = Kernels(*functions, (query, key, value), float(scale), trained)
+            kernels = Kernels(*functions, (query, key, value), float(scale), trained, learned)
     except (Unsupported, NotDifferentiable):
         return NotImplemented
     return list(_Attention.apply(kernels, query, key, value, *(lifted[k] for k in kernels.read)))
@@ -73,8 +74,7 @@ def _in_blocks(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> b
     short = all(_short(t.shape, t.stride()) for t in given) and _short(widest, strides_like(widest, query))
     rows = math.prod(query.shape[:3]) < 1 << 31 and value.shape[1:3] == key.shape[1:3]
     many = query.shape[2] >= FEWEST_ROWS
-    most = templates.widest(query.dtype)
-    wide = all(width in WIDTHS and width <= most for width in (query.shape[3], value.shape[3]))
+    wide = max(query.shape[3], value.shape[3]) <= templates.widest(query.dtype)
     return short and rows and many and wide
 
 
@@ -95,10 +95,11 @@ class Kernels:
     def __init__(
         self, functions: tuple[Any, Any], lifted: tuple[Tensors, Tensors],
         tensors: tuple[torch.Tensor, torch.Tensor, torch.Tensor], scale: float, trained: bool,
+        learned: Sequence[int],
     ) -> None:  # fmt: skip
         query, key, value = tensors
         sizes = (*query.shape[:3], key.shape[2])
-        found = scores(sizes, query.device, functions, lifted, trained)
+        found = scores(sizes, query.device, functions, lifted, trained, learned)
         self.mask_mod, self.tensors = functions[1], tensors
         self.read = [int(t.name.removeprefix("table")) for t in found.tables]
         every = [*lifted[0], *lifted[1]]
@@ -108,11 +109,40 @@ class Kernels:
             query.dtype, scale, found, query.stride(), key.stride(), value.stride(),
         )  # fmt: skip
 
+        blocks = self.blocks("forward")
+        self.listed = unknown(self.mask_mod, Grid(self.attention.sizes, blocks.rows, blocks.keys))
+
+    def blocks(self, kind: str) -> Tiles:
+        """Of a kernel."""
+        return templates.blocks(kind, self.attention.dtype, max(self.attention.width, self.attention.value_width))
+
     def shape(self, kind: str) -> tuple[Tiles, Ranges]:
         """Of a kernel: its blocks, and what each of them sees."""
-        a = self.attention
-        blocks = templates.blocks(kind, a.dtype, max(a.width, a.value_width))
-        return blocks, ranges(self.mask_mod, Grid(a.sizes, blocks.rows, blocks.keys, across=kind == "key"))
+        blocks = self.blocks(kind)
+        if self.listed:
+            return blocks, Ranges((), True, True, listed=True)
+        return blocks, ranges(self.mask_mod, Grid(self.attention.sizes, blocks.rows, blocks.keys, kind == "key"))
+
+    @property
+    def side(self) -> int:
+        """Of squares that all blocks are made of; registers hold no larger ones."""
+        tiles = map(self.blocks, ("forward", "query", "key"))
+        return math.gcd(LARGEST_SQUARE, *(n for t in tiles for n in (t.rows, t.keys)))
+
+    def squares(self, given: Tensors) -> list[torch.Tensor]:
+        """What is seen of each square of places, where that is unknown so far. `given` begins with the query."""
+        if not self.listed:
+            return []
+        scores = self.attention.scores
+        read = [t for t, table in zip(given[3:], scores.tables, strict=True) if table in scores.mask_tables]
+        return _launched(read or [given[0]], templates.squares(self.attention, self.side, self.tables).code())
+
+    def lists(self, kind: str, squares: Tensors) -> list[torch.Tensor]:
+        """Of the blocks that each block sees."""
+        if not self.listed:
+            return []
+        made = templates.lists(self.attention, self.blocks(kind), self.side, kind == "key")
+        return _launched(list(squares), made.code())
 
     def like(self, tensor: torch.Tensor, width: int | None = None) -> Strides:
         """Of a result that is laid out as the tensor."""
@@ -130,36 +160,51 @@ class Kernels:
         outs = self.like(self.tensors[1]), self.like(self.tensors[2])
         return templates.key_gradients(self.attention, *self.shape("key"), tangent, outs, self.tables).code()
 
+    def of_tables(self, tables: Tensors, sums: Tensors) -> list[torch.Tensor | None]:
+        """Gradients of the tables that the functions read, of which `sums` are those that are learned."""
+        scores = self.attention.scores
+        found = dict(zip((t.name for t in scores.learned), sums, strict=True))
+        return [
+            found[t.name].view(given.shape).to(given.dtype) if t.name in found else None
+            for t, given in zip(scores.tables, tables, strict=True)
+        ]
+
+
+def _launched(given: list[torch.Tensor], code: str) -> list[torch.Tensor]:
+    begin(code, given[0].device)
+    found: list[torch.Tensor] = template(given, code)
+    return found
+
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernels: Kernels, *given: torch.Tensor) -> Any:
         code = kernels.forward()
-        begin(code, given[0].device)
         with torch._C._AutoDispatchBelowAutograd():
-            out, logarithms, largest = template(list(given), code)
+            squares = kernels.squares(given)
+            out, logarithms, largest = _launched([*given, *kernels.lists("forward", squares)], code)
         ctx.kernels = kernels
-        ctx.save_for_backward(out, logarithms, *given)
+        ctx.save_for_backward(out, logarithms, *given, *squares)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(largest)
         return out, logarithms, largest
 
     @staticmethod
     def backward(ctx: Any, tangent: Any, of_logarithms: Any, _: Any) -> Any:
-        out, logarithms, query, key, value, *tables = ctx.saved_tensors
-        nothing = [None] * len(tables)
+        out, logarithms, query, key, value, *rest = ctx.saved_tensors
+        tables, squares = rest[: len(ctx.kernels.read)], rest[len(ctx.kernels.read) :]
         if tangent is None and of_logarithms is None:
-            return None, None, None, None, *nothing
+            return None, None, None, None, *[None] * len(tables)
         tangent = torch.zeros_like(out) if tangent is None else tangent
         tangent = tangent if _short(tangent.shape, tangent.stride()) else tangent.contiguous()
         delta = (out.to(torch.float32) * tangent.to(torch.float32)).sum(-1)
         if of_logarithms is not None:
             delta = delta - of_logarithms / math.log(2)
         given = [query, key, value, tangent, logarithms, delta.contiguous(), *tables]
-        codes: list[Callable[[Strides], str]] = [ctx.kernels.query, ctx.kernels.key]
         with _disable_current_modes():
-            texts = [code(tangent.stride()) for code in codes]
-            for text in texts:
-                begin(text, query.device)
-        (of_query,), of_others = map(partial(template, given), texts)
-        return None, of_query, *of_others, *nothing
+            codes = {"query": ctx.kernels.query(tangent.stride()), "key": ctx.kernels.key(tangent.stride())}
+            for code in codes.values():
+                begin(code, query.device)
+        results = [template([*given, *ctx.kernels.lists(kind, squares)], code) for kind, code in codes.items()]
+        (of_query, *sums), of_others = results
+        return None, of_query, *of_others, *ctx.kernels.of_tables(tables, sums)

@@ -16,6 +16,9 @@ from dovetail.ops.calls.attention_blocks import shown
 #: Questions about ranges of places, 20 us each: what is left after so many is taken as seen in part.
 MOST_QUESTIONS = 8192
 
+#: From so many blocks on of which nothing is known, and that share of all, it is worth asking a mask for every place.
+FEWEST_UNKNOWN, LEAST_SHARE = 256, 0.25
+
 _HIDDEN, _PART, _FULL = range(3)
 
 
@@ -49,6 +52,13 @@ def ranges(mask_mod: Any, grid: Grid) -> Ranges:
     full = any(table[k + 1] < table[k + 2] for k in range(0, len(table), 4))
     part = any(table[k] < table[k + 1] or table[k + 2] < table[k + 3] for k in range(0, len(table), 4))
     return Ranges(table, full, part)
+
+
+def unknown(mask_mod: Any, grid: Grid) -> bool:
+    """Is too little known of the mask_mod's graph to say which blocks are hidden?"""
+    asking = _Asking(mask_mod.graph, grid)
+    parts = sum(asking.row(k).count(_PART) for k in range(grid.counts[0]))
+    return parts >= max(FEWEST_UNKNOWN, LEAST_SHARE * grid.counts[0] * grid.counts[1])
 
 
 class _Asking:

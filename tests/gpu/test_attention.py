@@ -41,7 +41,7 @@ def results(fn, tensors):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
-@pytest.mark.parametrize("width", [16, 64, 128, 256])
+@pytest.mark.parametrize("width", [16, 64, 80, 128, 256])
 @pytest.mark.parametrize("mask_mod, score_mod", [(None, capped), (window, alibi), (odd_rows, None)])
 @pytest.mark.parametrize("heads, rows, keys", [((4, 2), 600, 600), ((2, 2), 256, 1024)])
 def test_results(dtype, width, mask_mod, score_mod, heads, rows, keys):
@@ -58,3 +58,66 @@ def test_results(dtype, width, mask_mod, score_mod, heads, rows, keys):
     for mine, exact in zip(got, want, strict=True):
         error = float((mine.double() - exact).abs().max() / exact.abs().max())
         assert error < (4e-5 if dtype is torch.float32 else 4 * torch.finfo(dtype).eps)
+
+
+def looked_up(t):
+    return lambda score, b, h, i, j: torch.tanh(score * t["number"]) + t["ranks"][t["rank"][i, j], h] * t["rows"][b, j]
+
+
+def relative(t):
+    return lambda score, b, h, i, j: score + t["relative"][h, i - j + 1100] + t["heads"][h] * (j - i) / 100
+
+
+def documents(t):
+    return lambda b, h, i, j: (t["documents"][b, i] == t["documents"][b, j]) & (i >= j)
+
+
+def lengths(t):
+    """Heads differ, too."""
+    return lambda b, h, i, j: (j < t["lengths"][b]) & (i - j < 200 * (h + 1))
+
+
+def tables(dtype):
+    sizes = {"number": (), "ranks": (8, 4), "rows": (2, 1100), "relative": (4, 2200), "heads": (4,)}
+    found = {n: torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for n, s in sizes.items()}
+    found["documents"] = (torch.rand(2, 1100, device="cuda") < 0.01).cumsum(1)
+    found["lengths"] = torch.tensor([700, 1100], device="cuda")
+    found["rank"] = torch.randint(0, 8, (1100, 1100), device="cuda")
+    return found
+
+
+def dense(q, k, v, score_mod, mask_mod):
+    """All places at once."""
+    b, h, i, j = (torch.arange(n, device="cuda").view(-1, *[1] * d) for n, d in zip((2, 4, 1100, 1100), (3, 2, 1, 0)))
+    scores = score_mod(q @ k.repeat_interleave(2, 1).mT / q.shape[3] ** 0.5, b, h, i, j)
+    return torch.where(mask_mod(b, h, i, j), scores, -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("score_mod", [looked_up, relative])
+@pytest.mark.parametrize("mask_mod", [documents, lengths])
+def test_tables(dtype, width, score_mod, mask_mod):
+    """Their gradients, and blocks that they hide."""
+    read, tensors = tables(torch.float32), inputs(dtype, (4, 2), 1100, 1100, width)
+    learned = [name for name, t in read.items() if t.requires_grad]
+    exact = read | {name: read[name].detach().double().requires_grad_() for name in learned}
+    wide = [t.detach().double().requires_grad_() for t in tensors]
+
+    def fused(q, k, v, t):
+        mask = create_block_mask(mask_mod(t), 2, 4, 1100, 1100, "cuda")
+        return flex_attention(q, k, v, score_mod(t), mask, enable_gqa=True)
+
+    def outcome(fn, given, read):
+        out = fn(*given, read)
+        weights = torch.linspace(-1, 1, out.numel(), device="cuda", dtype=torch.float64).view_as(out).to(out.dtype)
+        leaves = [*given, *(read[name] for name in learned)]
+        return out, *torch.autograd.grad(out, leaves, weights, allow_unused=True)
+
+    want = outcome(lambda q, k, v, t: dense(q, k, v, score_mod(t), mask_mod(t)), wide, exact)
+    got = outcome(dovetail.compile(fused, fullgraph=True), tensors, read)
+    for mine, theirs in zip(got, want, strict=True):
+        assert (mine is None) is (theirs is None)
+        if mine is not None:
+            error = float((mine.double() - theirs).abs().max() / theirs.abs().max())
+            assert error < (1e-4 if dtype is torch.float32 else 4e-2)

@@ -38,6 +38,8 @@ MASKS = {
     "heads": lambda b, h, i, j: j < h * 10 + 10,
     "strict": lambda b, h, i, j: i > j + 20,
     "diagonal": lambda b, h, i, j: i == j,
+    "squares": lambda b, h, i, j: i // 8 == j.floor_divide(8),
+    "by turns": lambda b, h, i, j: (j % 64 < 16) | (i - 9 > 100),
 }
 UNKNOWN = {
     "all": noop_mask,

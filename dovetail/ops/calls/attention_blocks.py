@@ -141,12 +141,26 @@ def _absolute(a: Between) -> list[float]:
     return [abs(a.low), abs(a.high), *([0] if a.low <= 0 <= a.high else [])]
 
 
+def _floor(a: Between, b: Between) -> list[float]:
+    return [end // b.low for end in (a.low, a.high)] if b.low == b.high > 0 else [math.nan]
+
+
+def _remainder(a: Between, b: Between) -> list[float]:
+    """Between multiples it rises; beyond one, it is anything."""
+    if not b.low == b.high > 0:
+        return [math.nan]
+    low, high = _floor(a, b)
+    return [a.low - low * b.low, a.high - high * b.low] if low == high else [0, b.low - 1]
+
+
 _FILLED = {"new_ones": 1, "new_zeros": 0}
 #: By the name of a function or method: how many arguments, and what it gives.
 _RULES: dict[str, tuple[int, Callable[..., Between]]] = {
     "add": (2, _arithmetic(lambda a, b: [a.low + b.low, a.high + b.high])),
     "sub": (2, _arithmetic(lambda a, b: [a.low - b.high, a.high - b.low])),
     "mul": (2, _arithmetic(lambda a, b: [x * y for x in (a.low, a.high) for y in (b.low, b.high)])),
+    **{name: (2, _arithmetic(_floor)) for name in ("floordiv", "floor_divide")},
+    **{name: (2, _arithmetic(_remainder)) for name in ("mod", "remainder")},
     "neg": (1, _arithmetic(lambda a: [-a.low, -a.high])), "abs": (1, _arithmetic(_absolute)),
     "ge": (2, _least), "le": (2, lambda a, b: _least(b, a)), "gt": (2, _above), "lt": (2, lambda a, b: _above(b, a)),
     "eq": (2, _equal), "ne": (2, lambda a, b: _not(_equal(a, b))),

@@ -10,7 +10,7 @@ import torch
 from dovetail.ir.devices import GPU
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.ir.loops import Buffer
-from dovetail.ir.template import Template, template_of
+from dovetail.ir.template import Result, Template, template_of
 from dovetail.runtime.gpu.loading import available, compiled, load
 
 Tensors = list[torch.Tensor]
@@ -37,10 +37,8 @@ def run(given: Sequence[torch.Tensor], code: str) -> Tensors:
 
 def kernel_of(template: Template, device: torch.device) -> Kernel:
     """As `runtime.gpu.loading` takes it."""
-    pointers = tuple(
-        Buffer(f"p{k}", torch.uint8, device, (), (), 0, "input") for k in range(len(template.arguments))
-    )
-    launch = GpuLaunch(template.arguments, template.warps, stages=template.stages)
+    pointers = tuple(Buffer(f"p{k}", torch.uint8, device, (), (), 0, "input") for k in range(len(template.arguments)))
+    launch = GpuLaunch(template.arguments, template.warps, checked=template.checked, stages=template.stages)
     return Kernel(template.symbol, template.text, pointers, (template.programs,), launch=launch)
 
 
@@ -50,16 +48,21 @@ def _callable(template: Template, device: torch.device) -> Callable[[Sequence[to
         wait([begun])  # where it has failed, it will again
     launch = load([kernel_of(template, device)], device)[template.symbol]
     table = torch.tensor(template.table, dtype=torch.int32, device=device)
-    results = [(r.sizes, r.strides, r.type) for r in template.results]
     strides, programs = template.strides, template.programs
 
     def call(given: Sequence[torch.Tensor]) -> Tensors:
         read = [t if t.stride() == s else _laid_out(t, s) for t, s in zip(given, strides, strict=True)]
-        made = [torch.empty_strided(sizes, step, dtype=dtype, device=device) for sizes, step, dtype in results]
+        made = [result(r, device) for r in template.results]
         launch(*(t.data_ptr() for t in (*read, *made, table)), programs)
         return made
 
     return call
+
+
+def result(made: Result, device: torch.device) -> torch.Tensor:
+    """The memory for what a kernel gives."""
+    found = torch.empty_strided(made.sizes, made.strides, dtype=made.type, device=device)
+    return found.zero_() if made.zeroed else found
 
 
 def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:

@@ -13,11 +13,12 @@ _HALF = {
     "query": {64: Tiles(64, 32, 4, 3), 128: Tiles(64, 64, 4, 2), 256: Tiles(64, 32, 8, 1)},
     "key": {64: Tiles(32, 64, 4, 3), 128: Tiles(64, 64, 4, 2), 256: Tiles(32, 64, 8, 1)},
 }
-#: Of float32, in which a block takes twice the memory: three products of half precision make one.
+#: Of float32, in which a block takes twice the memory: three products of half precision make one. Wider than 64, those
+#: of which fewest registers go to memory, as ptxas says for an H100.
 _FULL = {
-    "forward": {64: Tiles(64, 64, 4, 2)},
-    "query": {64: Tiles(32, 64, 4, 2)},
-    "key": {64: Tiles(64, 32, 4, 2)},
+    "forward": {64: Tiles(64, 64, 4, 2), 128: Tiles(64, 32, 4, 2), 256: Tiles(16, 64, 8, 1)},
+    "query": {64: Tiles(32, 64, 4, 2), 128: Tiles(32, 64, 8, 1), 256: Tiles(16, 64, 8, 1)},
+    "key": {64: Tiles(64, 32, 4, 2), 128: Tiles(64, 32, 8, 1), 256: Tiles(64, 16, 8, 1)},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dovetail.codegen.gpu.attention.writer import AttentionWriter, head, places, tile
+from dovetail.codegen.gpu.attention.writer import AttentionWriter, head, places
 from dovetail.codegen.gpu.types import name
 from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.template import Result, Template
@@ -16,16 +16,18 @@ def forward(attention: Attention, blocks: Tiles, ranges: Ranges, out: Strides, t
     a, writer = attention, AttentionWriter("attention_forward", attention, blocks, ranges, "j")
     block_of_rows(writer)
     writer.lines(
-        f"x = {tile('queries', a.query, 'rows', 'wide', writer.rows_exist)}",
+        f"x = {writer.tile('queries', a.query, 'rows', 'wide', writer.rows_exist)}",
         f"most = tl.full(({blocks.rows},), float('-inf'), tl.float32)",
         f"total = tl.full(({blocks.rows},), 0.0, tl.float32)",
-        f"found = tl.full(({blocks.rows}, {a.value_width}), 0.0, tl.float32)",
+        f"found = tl.full(({blocks.rows}, {writer.value_width}), 0.0, tl.float32)",
     )
     writer.loops(_step(writer))
-    mask = f", mask={writer.rows_exist}" if writer.rows_exist else ""
+    mask = writer.mask(writer.rows_exist, "wide_value")
     flat = f", mask=flat < {a.rows}" if writer.rows_exist else ""
     writer.lines(
-        "empty = total == 0.0", "total = tl.where(empty, 1.0, total)", "found = found / total[:, None]",
+        "empty = total == 0.0",
+        "total = tl.where(empty, 1.0, total)",
+        "found = found / total[:, None]",
         "start = tl.where(most == float('-inf'), 0.0, most)",
         "logarithm = tl.where(empty, float('-inf'), start + tl.log2(total))",
         f"outs = {head('out', out, 'h')}",
@@ -52,17 +54,18 @@ def block_of_rows(writer: AttentionWriter) -> None:
         f"b = head // {a.heads}", f"h = head % {a.heads}", f"group = h // {a.heads // a.groups}",
         f"flat = block * {writer.blocks.rows} + tl.arange(0, {writer.blocks.rows})",
         *places("rows", "i", "flat[:, None]", a.rows, writer.blocks.rows),
-        f"queries = {head('query', a.query, 'h')}", *widths(a),
+        f"queries = {head('query', a.query, 'h')}", *widths(writer),
         f"keys = {head('key', a.key, 'group')}", f"values = {head('value', a.value, 'group')}",
     )  # fmt: skip
 
 
-def widths(a: Attention) -> list[str]:
+def widths(writer: AttentionWriter) -> list[str]:
     """Along a tile's second dimension and along its first."""
     return [
-        f"wide = tl.arange(0, {a.width})[None, :]", f"wide_value = tl.arange(0, {a.value_width})[None, :]",
-        f"down = tl.arange(0, {a.width})[:, None]", f"down_value = tl.arange(0, {a.value_width})[:, None]",
-    ]  # fmt: skip
+        f"{name} = tl.arange(0, {width})[{side}]"
+        for side, prefix in (("None, :", "wide"), (":, None", "down"))
+        for name, width in ((prefix, writer.width), (f"{prefix}_value", writer.value_width))
+    ]
 
 
 def _step(writer: AttentionWriter) -> Iterator[str]:
@@ -76,7 +79,7 @@ def _step(writer: AttentionWriter) -> Iterator[str]:
     yield "total = total * less + tl.reduce(weights, 1, _sum)"
     exists = f"across < {a.keys}" if writer.columns_exist else ""
     yield f"across = step * {writer.blocks.keys} + tl.arange(0, {writer.blocks.keys})[:, None]"
-    yield f"y = {tile('values', a.value, 'across', 'wide_value', exists)}"
+    yield f"y = {writer.tile('values', a.value, 'across', 'wide_value', exists)}"
     yield f"found = tl.dot(weights.to({name(a.dtype)}), y, found * less[:, None], {writer.precision})"
     yield "most = above"
 
@@ -86,7 +89,7 @@ def block_of_keys(writer: AttentionWriter) -> Iterator[str]:
     a = writer.attention
     start = f"step * {writer.blocks.keys} + tl.arange(0, {writer.blocks.keys})[None, :]"
     yield from places("columns", "j", start, a.keys, writer.blocks.keys)
-    yield f"k = {tile('keys', a.key, 'columns', 'down', writer.columns_exist)}"
+    yield f"k = {writer.tile('keys', a.key, 'columns', 'down', writer.columns_exist)}"
     yield f"score = tl.dot(x, k, {writer.precision}) * {a.scale!r}"
     yield "@power"
     yield f"@shown {writer.columns_exist}"
