@@ -13,6 +13,7 @@ import dovetail
 from dovetail import pipeline
 from dovetail.capture.driver import capture
 from dovetail.normalize import normalize
+from dovetail.normalize.passes import random_numbers
 from dovetail.normalize.text import aten_text
 from dovetail.options import Options
 from tests.autograd.test_random import DRAWS
@@ -22,6 +23,7 @@ from tests.traits import give_host
 @pytest.fixture(autouse=True)
 def _drawn_in_kernels(monkeypatch):
     give_host(monkeypatch, draws=True)
+    monkeypatch.setattr(random_numbers, "FEW", 1)
 
 
 def _graph(fn, *args):
@@ -41,6 +43,21 @@ graph(%x: f32[3, 4])
   %mul_tensor_1 = aten.mul.Tensor(%mul_tensor, 1.3333333333333333)     f32[3, 4]
   return (%mul_tensor_1)
 """
+
+
+@pytest.mark.parametrize("noise, drawn", [(1, False), (8, True)])
+def test_what_draws_little_draws_as_eager(noise, drawn, monkeypatch):
+    monkeypatch.setattr(random_numbers, "FEW", 4)
+
+    def fn(x):
+        return x * torch.empty(4, 1).bernoulli_(0.5) + torch.rand(noise)
+
+    x = torch.randn(4, 8)
+    assert ("dovetail.draw" in aten_text(_graph(fn, x))) is drawn
+    torch.manual_seed(0)
+    mine = dovetail.compile(fn)(x)
+    torch.manual_seed(0)
+    assert torch.equal(mine, fn(x)) is not drawn
 
 
 def _run(fn):

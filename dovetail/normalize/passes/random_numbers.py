@@ -5,8 +5,9 @@ after:   %seeds = randint(-2**63, 2**63 - 1, [10]);  %u = dovetail.draw(%seeds, 
          %mask = lt(%u, 0.5);  %y = mul(mul(%x, %mask), 2.0)
 
 The seeds come from the device's generator, so the program's numbers follow from its state, and a recorded CUDA graph
-draws others each time. A backward pass keeps seeds instead of masks. The numbers are not eager's:
-`config.fallback_random` leaves the operators alone.
+draws others each time. A backward pass keeps seeds instead of masks. The numbers are not eager's: so operators are left
+alone under `config.fallback_random`, and where a program draws little at a time (which samples a residual branch is
+dropped for, a noise of a few numbers), since one kernel for each costs what asking for seeds does.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ Node = torch.fx.Node
 #: Which of the seeds are used: small and round numbers would be part of a kernel's text.
 FIRST, STEP = 9, 2
 
+FEW = 4096  # numbers that an operator draws about as fast as it is launched
+
 
 def draw_in_kernels(graph: AtenGraph, backward_nodes: Set[Node]) -> None:
     """In place on the graph; `backward_nodes` are left alone: each of its runs draws anew."""
@@ -45,6 +48,8 @@ def draw_in_kernels(graph: AtenGraph, backward_nodes: Set[Node]) -> None:
                 if one.fits():
                     found.setdefault(one.device, []).append(one)
         for device, draws in found.items():
+            if all(one.is_small() for one in draws):
+                continue
             seeds = _seeds(GraphWriter(graph.graph, draws[0].node), device, FIRST + STEP * len(draws))
             for k, one in enumerate(draws):
                 one.replace(seeds, FIRST + STEP * k)
@@ -68,6 +73,10 @@ class _Draw:
     def fits(self) -> bool:
         plain = traits(self.device).draws and self.given.get("generator") is None and self.dtype in _WIDE
         return plain and dense_order(self.like.shape, self.like.stride()) is not None and self.row[0](self)
+
+    def is_small(self) -> bool:
+        numel = self.like.numel()
+        return isinstance(numel, int) and numel <= FEW
 
     def replace(self, seeds: Node, place: int) -> None:
         self.write, self.seeds, self.place = GraphWriter(self.node.graph, self.node), seeds, place
