@@ -141,6 +141,19 @@ class Attr(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class Standing(Source):
+    """How far an iterator of a suspended loop has come."""
+
+    base: Source
+
+    def expr(self) -> str:
+        return f"{self.base.expr()}.position"
+
+    def name(self) -> str:
+        return f"the round of {self.base.name()}"
+
+
+@dataclass(frozen=True, slots=True)
 class Item(Source):
     """`base[key]`; the key is a literal (int, str, tuple of them, ...)."""
 

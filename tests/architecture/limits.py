@@ -19,7 +19,6 @@ LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}
 COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/autograd/cut.py:choose": 22,
     "dovetail/autograd/partition.py:partition": 23,
-    "dovetail/capture/breaks/points.py:point": 25,
     "dovetail/capture/interpreter/exception_groups.py:to_raise": 22,
     "dovetail/capture/library/python/stdlib.py:_copy_tensor": 26,
     "dovetail/capture/protocols/attribute_stores.py:object_set_attr": 22,

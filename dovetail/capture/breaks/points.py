@@ -6,6 +6,7 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.bytecode import ROWS, UNKNOWN, Code, Instruction, Row
+from dovetail.capture.breaks.walk_values import walk_text
 from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.numbers.size_values import varying_parts
 from dovetail.capture.values.base import NULL
@@ -26,19 +27,14 @@ def point(
     rebuilder: Rebuilder, frame: Frame, index: int, values: list, pushed: list[str]
 ) -> tuple[Point, list[str]]:
     """The frame as it goes on at `index`, `pushed` above the stack `values`; and texts for its arguments."""
-    wanted = live(frame.code, index)
-    region = frame.code.region(frame.at)
-    if region is not None:  # what it waits for may raise
-        wanted |= live(frame.code, region.target)
-    reshapes = rebuilder.s.gradients.reshapes
-    wanted |= {n for n, v in frame.locals.items() if _ends_with_its_frame(v) or reshapes and _has_history(v)}
-    names = [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
+    names = _wanted(rebuilder, frame, index)
     cells = [n for n in names if isinstance(frame.locals[n], CellValue)]
     plain = [n for n in names if n not in cells]
     shape = [EMPTY if v is NULL else HANDLED if isinstance(v, Handling) else VALUE for v in values]
     stack = [v.error if isinstance(v, Handling) else v for v in values if v is not NULL]
     handed = [*(frame.locals[n] for n in (*plain, *cells)), *stack]
-    given = [rebuilder.expr(value) for value in handed]
+    given = [rebuilder.expr(value) for value in handed[: len(names)]]
+    given += [walk_text(rebuilder, value) for value in stack]
     for text in pushed:
         shape.append(VALUE)
         if text != AWAITED:
@@ -47,6 +43,17 @@ def point(
     awaited = AWAITED in pushed
     made = Point(frame.code.code, frame.at, index, tuple(plain), tuple(cells), tuple(shape), awaited, tuple(parts))
     return made, given
+
+
+def _wanted(rebuilder: Rebuilder, frame: Frame, index: int) -> list[str]:
+    """Names of the variables that the rest needs."""
+    wanted = live(frame.code, index)
+    region = frame.code.region(frame.at)
+    if region is not None:  # what it waits for may raise
+        wanted |= live(frame.code, region.target)
+    reshapes = rebuilder.s.gradients.reshapes
+    wanted |= {n for n, v in frame.locals.items() if _ends_with_its_frame(v) or reshapes and _has_history(v)}
+    return [n for n in frame.code.fast_names if n in wanted and frame.locals.get(n) is not None]
 
 
 def _ends_with_its_frame(value: Any) -> bool:

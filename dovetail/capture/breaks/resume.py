@@ -23,6 +23,7 @@ from dovetail.bytecode import decode, entrance
 from dovetail.bytecode.decode import exception_table
 from dovetail.capture.breaks.call_sites import placed, under
 from dovetail.capture.breaks.messages import as_called, shown
+from dovetail.capture.breaks.walks import native
 from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
@@ -162,7 +163,8 @@ class Waiting:
         """Run the rest of the frame in plain Python."""
         point, code = self.point, assembled(self.point)
         names = dict(zip((*point.locals, *point.cells), values))
-        stack = (*values[len(point.locals) + len(point.cells) :], *returned)
+        held = values[len(point.locals) + len(point.cells) :]
+        stack = (*map(native, held), *returned)
         count, own = len(point.code.co_varnames), decode(point.code).fast_names[: len(code.co_varnames)]
         arguments = [names.get(n) for n in own[:count]]
         arguments += [names[n] if n in names else CellType() for n in own[count:]]

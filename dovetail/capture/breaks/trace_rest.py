@@ -7,6 +7,8 @@ from typing import Any
 
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.suspended_generators import SHELLS, state_of
+from dovetail.capture.breaks.walk_values import walked
+from dovetail.capture.breaks.walks import Walk
 from dovetail.capture.interpreter.frame import Frame, GeneratorValue, run_frames
 from dovetail.capture.outside.wrap import WRAPPERS, remember, wrap_object
 from dovetail.capture.values.base import NULL, Session, Value
@@ -103,7 +105,7 @@ def _fill(s: Session, frame: Frame, point: Point, given: Any, cells: dict[int, C
 
 
 def _stacked(s: Session, kind: int, real: Any, source: Source) -> Value:
-    value = _late(s, real, source)
+    value = walked(s, real, source) if type(real) is Walk else _late(s, real, source)
     if type(value) is Lazy:
         value = s.wrap(value.real, value.source)
     if kind == HANDLED:

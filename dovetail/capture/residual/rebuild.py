@@ -67,6 +67,7 @@ class Rebuilder:
             "_new": object.__new__, "_set": object.__setattr__, "_del": object.__delattr__,
             "_Function": FunctionType, "_Cell": CellType, "_Method": MethodType, "_nan": math.nan, "_inf": math.inf,
         }  # fmt: skip
+        self.walks: dict[int, str] = {}  # of iterators in suspended loops
         self._memo: dict[int, str] = {}
         self._entry: dict[Source, str] = {}
         self._output_index: dict[torch.fx.Node, int] = {}
@@ -88,6 +89,9 @@ class Rebuilder:
             if isinstance(value, kind):
                 return builder(self, value)
         return self.s.unsupported("result", f"{value.describe()} cannot be returned from the compiled function")
+
+    def has_text(self, value: Value) -> bool:
+        return id(value) in self._memo
 
     def _loaded(self, value: Any) -> str:
         """From where it came, and before any effect is replayed, which may put something else there."""

@@ -244,6 +244,11 @@ class DictIterator(IteratorValue):
         self.index += 1
         return None if key is _END else self.pick(s, self.base, key)
 
+    def pass_over(self, count: int) -> None:
+        """Go on behind so many keys."""
+        for _ in itertools.islice(self.keys, count):
+            self.index += 1
+
     def _changes(self) -> set[str]:
         """What has been done to the keys on the way."""
         made = {name for name, _ in self.table.log[self.done :]}

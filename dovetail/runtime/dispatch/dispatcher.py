@@ -23,7 +23,7 @@ from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.process import paused_collection
 from dovetail.ir.profiled import region
 from dovetail.ir.recursion_limit import NEAR, ROOM, Room, is_near
-from dovetail.ir.source import Computed, Item, path
+from dovetail.ir.source import Computed, Item, Standing, path
 from dovetail.ir.varying import Varying
 from dovetail.runtime.dispatch.call_kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
 from dovetail.runtime.dispatch.failure_policy import (
@@ -289,6 +289,7 @@ class Dispatcher:
         found = [entry.failures(args, kwargs) for entry in self.entries]
         again = [entry for entry, failed in zip(self.entries, found, strict=True) if entry.once and not failed]
         self.varying |= {name for failed in found for name in changed(failed)} | changed_modules(found)
+        self.varying |= changed_rounds(found)
         limit = self.compiler.options().recompile_limit
         alike = of_this_kind(found)
         if len(alike) >= limit // 2:
@@ -430,6 +431,12 @@ def changed_modules(found: list[list]) -> set[str]:
     """The names of the sources that have led to three different modules by now: what is alike in them shall do."""
     others = Counter(f.guard.source.name() for failed in found for f in failed if _on_module(f.guard))
     return {name for name, count in others.items() if count > 1}
+
+
+def changed_rounds(found: list[list]) -> set[str]:
+    """The names of iterators in suspended loops that had come further, or less far, in other calls."""
+    guards = [f.guard for failed in found for f in failed if f.guard is not None]
+    return {guard.source.name() for guard in guards if type(guard.source) is Standing}
 
 
 def _on_module(guard: Guard | None) -> bool:
