@@ -249,8 +249,8 @@ class _Taking:
 
     def own(self) -> dict[int, int]:
         """What is no number with a gradient, of what the inputs are made of: ids, and places among all parts."""
-        parts = [(part, is_wrapper(given.tensor)) for given in self.given for part in given.parts]
-        return {id(part): k for k, (part, inside) in enumerate(parts) if inside and not _has_gradients(part)}
+        parts = [(part, given.tensor) for given in self.given for part in given.parts]
+        return {id(p): k for k, (p, whole) in enumerate(parts) if is_wrapper(whole) and not _has_gradients(whole, p)}
 
     def gradient_nodes(self, parts: list, before: set[Any]) -> list:
         """Each with memory of its own: the engine adds to gradients in place, and cannot see what they are made of."""
@@ -272,10 +272,9 @@ class _Taking:
 
     def tangent(self, result: Any, placed: list) -> Any:
         """A gradient of the class that the result has, of the same make: a ragged one has the same offsets."""
-        ragged = _is_ragged(result)
 
         def part(of: Any) -> Any:
-            if ragged and not _has_gradients(of):
+            if _is_ragged(result) and not _has_gradients(result, of):
                 return of
             placed.append(tangent_of(of))
             return self.recorder.placeholder(f"tangent_{len(placed) - 1}", placed[-1])
@@ -321,8 +320,11 @@ def _known(shape: Any) -> tuple[int, ...] | None:
     return tuple(shape) if all(type(n) is int for n in shape) else None
 
 
-def _has_gradients(tensor: Any) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+def _has_gradients(whole: Any, part: Any) -> bool:
+    """All but its values say where the rows of a ragged tensor lie, some by the size of an empty tensor of floats."""
+    if _is_ragged(whole) and not any(part is of for of in inner(whole._values)):
+        return False
+    return bool(part.is_floating_point() or part.is_complex())
 
 
 def template_of(value: Any, parts: list, own: Mapping[int, int] = MappingProxyType({})) -> Template:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 import dovetail
 
-OFFSETS = [torch.tensor(o) for o in ([0, 2, 5, 6], [0, 1, 2, 6], [0, 0, 6, 9])]
+OFFSETS = [torch.tensor(o) for o in ([0, 2, 5, 6], [0, 1, 2, 6], [0, 0, 6, 9], [0, 3, 4, 5, 11])]
 LINEAR, NORM = torch.nn.Linear(4, 6), torch.nn.LayerNorm(4)
 WHOLE = {
     "elementwise": lambda x: (x.sin() * 2 - x, x.half().neg()), "linear": lambda x: F.gelu(LINEAR(x)),
@@ -63,6 +63,18 @@ def check(compiled, fn, learns):
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole(name, backend, learns):
     check(dovetail.compile(WHOLE[name], backend=backend, fullgraph=True), WHOLE[name], learns)
+
+
+def test_other_lengths_need_one_more_entry():
+    def fn(x):
+        return F.gelu(LINEAR(x))
+
+    compiled = dovetail.compile(fn, fullgraph=True)
+    torch.manual_seed(0)
+    for count in (4, 4, 4, 7, 5):
+        x = torch.nested.nested_tensor([torch.randn(n, 4) for n in torch.randint(2, 9, (count,))], layout=torch.jagged)
+        torch.testing.assert_close(compiled(x).values(), fn(x).values())
+    assert len(compiled._dovetail_dispatcher.entries) <= 3  # one for constants, one for lengths, one for counts
 
 
 @pytest.mark.parametrize("name", BREAKING)

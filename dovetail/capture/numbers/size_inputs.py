@@ -35,6 +35,15 @@ class Layout:
         return replace(facts, **self.changes)
 
 
+def tensor_facts(real: torch.Tensor) -> TensorFacts:
+    """What a guard compares of a tensor."""
+    strided = real.layout is torch.strided
+    return TensorFacts(
+        type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),
+        int(real.storage_offset()) if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
+    )  # fmt: skip
+
+
 def is_resized(s: Session, real: torch.Tensor, source: Source) -> bool:
     """Was a size of the tensor at this path seen to change?"""
     return any(s.table.varying.changed(size_of(source, k).name()) for k in range(real.dim()))

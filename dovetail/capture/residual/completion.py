@@ -144,7 +144,7 @@ def _as_given(s: Session, given: GraphInput) -> GraphInput:
     value = s.objects.by_fake.get(id(given.fake))
     real = None if value is None else value.origin
     if real is not None and is_wrapper(real):
-        return replace(given, fake=input_fake(real))  # its class may have changed the other
+        return replace(given, fake=input_fake(real, s.taken.layouts))  # its class may have changed the other
     if real is None or real.requires_grad == given.fake.requires_grad:
         return given
     return replace(given, fake=to_fake(real, layout=(given.fake.size(), given.fake.stride())))

@@ -29,6 +29,7 @@ class Taken:
     replaced: list[Member] = field(default_factory=list)  # those that the traced code assigns
     parts: dict[Source, Value] = field(default_factory=dict)  # of tensors, as inputs of their own; see rows.py
     numbers: dict[Source, torch.fx.Node] = field(default_factory=dict)  # placeholders of numbers
+    layouts: dict[int, Any] = field(default_factory=dict)  # of parts of tensors made of others, by their ids
     has_tensor_numbers: bool = False  # see numbers/tensor_numbers.py
     held: Any = None  # `tensor_numbers.TensorNumbers`
 

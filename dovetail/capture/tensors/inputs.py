@@ -16,7 +16,7 @@ from dovetail.capture.tensors.unusual_tensors import unusual, wrap_unusual
 from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.tensor import DISABLED, PLAIN, LazyTensor, TensorValue
 from dovetail.ir.captured import GraphInput
-from dovetail.ir.guard import GuardKind, TensorFacts
+from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Member, Source
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper
@@ -36,7 +36,7 @@ def wrap_tensor(s: Session, real: torch.Tensor, source: Source) -> Value:
         s.guard(source, GuardKind.ID, real)
         own = source = s.bind(real, source.name())
     if is_wrapper(real):
-        fake = wrapper_tensors.as_input(s, real, source)
+        fake = wrapper_tensors.as_input(s, real, source, static)
     else:
         source, fake = _as_plain_input(s, real, source, static)
     node = placeholder_of(s, source)
@@ -62,7 +62,7 @@ def _as_plain_input(s: Session, real: torch.Tensor, source: Source, static: bool
         source = PlainTensor(source, s.bind(torch.Tensor).index)
         plain = real.as_subclass(torch.Tensor)
     layout = None if static else size_inputs.laid_out(s, real, source)
-    facts = tensor_facts(plain)
+    facts = size_inputs.tensor_facts(plain)
     s.guard(source, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
     return source, wrapper_tensors.input_fake(real, None if layout is None else (layout.sizes, layout.strides))
 
@@ -112,15 +112,6 @@ def release_member(s: Session, member: Member) -> None:
     kept = [g for g in s.relied.guards if not (g.source == member and g.kind is GuardKind.ID)]
     s.relied.guards[:] = [replace(g, source=member) if g.source == fixed else g for g in kept]
     s.taken.inputs[:] = [(n, GraphInput(member, i.fake) if i.fake is value.fake else i) for n, i in s.taken.inputs]
-
-
-def tensor_facts(real: torch.Tensor) -> TensorFacts:
-    """What a guard compares of a tensor."""
-    strided = real.layout is torch.strided
-    return TensorFacts(
-        type(real), real.dtype, real.device, tuple(real.shape), tuple(real.stride()) if strided else (),
-        int(real.storage_offset()) if strided else None, real.requires_grad, torch._C._dispatch_keys(real), real.layout,
-    )  # fmt: skip
 
 
 def _wrap_tensor(s: Session, obj: Any, source: Source | None) -> Value:

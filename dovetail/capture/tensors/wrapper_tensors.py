@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from dovetail.capture.numbers import size_inputs
+from dovetail.capture.numbers.size_inputs import Layout
 from dovetail.capture.outside.code_values import OTHER, Fresh, Outside, WhatCodeDoes
 from dovetail.capture.outside.definitions import rely_on_function
 from dovetail.capture.outside.hidden_effects import what_code_does
@@ -21,9 +23,9 @@ from dovetail.capture.values.tensor import DISABLED, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import NO_OVERRIDES
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Computed, Source
+from dovetail.ir.source import Attr, Computed, Source
 from dovetail.ops.fake import to_fake
-from dovetail.ops.fake.wrapped import CODE, like
+from dovetail.ops.fake.wrapped import CODE, is_wrapper, like, parts
 
 #: Methods that run wherever such a tensor is taken apart, made or computed with; and whether what they do must be clear
 #: to the last: what handles operators may call anything.
@@ -63,14 +65,16 @@ def _rely_on(s: Session, cls: type, name: str, does: WhatCodeDoes) -> None:
             s.guard(s.bind(holder), GuardKind.CLASS_DICT, (key, value))
 
 
-def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
+def as_input(s: Session, real: torch.Tensor, source: Source, static: bool) -> Any:
     """The fake of a tensor from outside. The entry relies on its class, its context, and what it is made of."""
     cls = type(real)
     s.guard(source, GuardKind.TYPE, cls)
     rely_on_class(s, cls)
+    layouts = {} if static else parts_laid_out(s, real, source, ())
     try:
-        check = like(real)
-        fake = input_fake(real)
+        check = like(real, frozenset(path for path, _ in layouts.values()))
+        s.taken.layouts |= {key: (layout.sizes, layout.strides) for key, (_, layout) in layouts.items()}
+        fake = input_fake(real, s.taken.layouts)
     except Unsupported as error:
         raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
     except Exception as error:
@@ -78,6 +82,21 @@ def as_input(s: Session, real: torch.Tensor, source: Source) -> Any:
     s.guard(Computed("{}({})", (s.bind(check, "looks_the_same"), source)), GuardKind.ID, True)
     note(s, cls)
     return fake
+
+
+def parts_laid_out(s: Session, real: Any, source: Source, path: tuple[str, ...]) -> dict[int, tuple[tuple, Layout]]:
+    """The plain tensors with sizes that vary that it is made of: by their ids, the paths to them and the layouts."""
+    found: dict[int, tuple[tuple, Layout]] = {}
+    for name, part in parts(real).items():
+        below = Attr(source, name)
+        if is_wrapper(part):
+            found |= parts_laid_out(s, part, below, (*path, name))
+        elif isinstance(part, torch.Tensor) and part.layout is torch.strided:
+            layout, facts = size_inputs.laid_out(s, part, below), size_inputs.tensor_facts(part)
+            s.guard(below, GuardKind.TENSOR, facts if layout is None else layout.applied(facts))
+            if layout is not None:
+                found[id(part)] = (*path, name), layout
+    return found
 
 
 def note(s: Session, cls: type) -> None:

@@ -8,6 +8,7 @@ by PyTorch's own FakeTensorMode, whose import alone takes 0.6 s.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache
 from typing import Any
@@ -141,11 +142,12 @@ def to_fake(real: torch.Tensor, leaf: bool = True, layout: Any = None) -> FakeTe
     """A FakeTensor with the metadata of `real`; a leaf that requires grad if `real` does, or without any history.
 
     `layout` is (sizes, strides) where they are other than the real ones: symbolic. Raises Unsupported for a tensor that
-    strides do not describe. Of a tensor that is made of others it is one of its class (`wrapped.py`), and a leaf.
+    strides do not describe. Of a tensor that is made of others it is one of its class (`wrapped.py`), and a leaf; then
+    `layout` has those of its parts, by their ids.
     """
     refuse_unusual(real)
     if type(real) is not FakeTensor and is_wrapper(real):
-        return _wrapped(real, leaf)
+        return _wrapped(real, leaf, layout or {})
     sizes, strides = layout or (real.size(), real.stride())
     made = FakeTensor(
         sizes, strides, real.dtype, real.device, real.storage_offset(), leaf and real.requires_grad,
@@ -153,8 +155,8 @@ def to_fake(real: torch.Tensor, leaf: bool = True, layout: Any = None) -> FakeTe
     return marked(made, real)
 
 
-def _wrapped(real: torch.Tensor, leaf: bool) -> Any:
-    made = rebuilt(real, to_fake)
+def _wrapped(real: torch.Tensor, leaf: bool, layouts: Mapping[int, Any]) -> Any:
+    made = rebuilt(real, lambda part: to_fake(part, layout=layouts.get(id(part))))
     wanted = leaf and real.requires_grad
     return made if made.requires_grad is wanted else made.requires_grad_(wanted)
 

@@ -9,7 +9,7 @@ user's `__torch_dispatch__`, which calls operators on the inner fakes: so its re
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import field
 from typing import Any
 
@@ -17,9 +17,11 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir.records import dataclass
+from dovetail.ops.fake.symbolic.size_questions import hint, symbolic
 
 NO_DISPATCH = torch.Tensor.__dict__["__torch_dispatch__"]
 CODE = "tensor-subclass"
+SIZES: Any = torch.Tensor.size, torch.Tensor.stride
 
 
 def handles_operators(cls: type) -> bool:
@@ -57,7 +59,8 @@ def made_of(tensors: list) -> list:
 
 
 def rebuilt(tensor: Any, make: Callable[[Any], Any]) -> Any:
-    """A tensor like this one, of what `make` gives for each plain tensor that it is made of.
+    """A tensor like this one, of what `make` gives for each plain tensor that it is made of: of the same sizes, or of
+    symbolic ones, which the tensor then has where its sizes are theirs.
 
     Raises Unsupported if the class makes another kind of tensor of them.
     """
@@ -73,13 +76,37 @@ def rebuilt(tensor: Any, make: Callable[[Any], Any]) -> Any:
 
 def assembled(cls: Any, made: dict[str, Any], context: Any, like: Any) -> Any:
     """A tensor of the class made of its parts; it must look as `like` does."""
+    size, stride = (_in_symbols(like, made, of) for of in SIZES)
     with torch.no_grad():
-        found = cls.__tensor_unflatten__(made, context, like.size(), like.stride())
+        found = cls.__tensor_unflatten__(made, context, torch.Size(size), tuple(stride))
     if type(found) is not cls or metadata(found) != metadata(like):
         raise Unsupported(
             CODE, f"what {cls.__name__}.__tensor_unflatten__ makes looks other than the tensor that was taken apart",
             "Give it the sizes, strides and type that __tensor_flatten__ had.",
         )  # fmt: skip
+    return found
+
+
+def _in_symbols(like: Any, made: dict[str, Any], of: Callable[[Any], Any]) -> Any:
+    """The sizes of `like`, or its strides, with those of what it will be made of where they vary."""
+    if like.layout is torch.jagged or not any(map(_varies, made.values())):
+        return of(like)
+    own, new = list(parts(like).values()), list(made.values())
+    places = _told_by(of(like), own, of, [k for k, part in enumerate(new) if _varies(part)])
+    return [of(new[place[0]])[place[1]] if isinstance(place, tuple) else place for place in places]
+
+
+def _varies(tensor: Any) -> bool:
+    strided = isinstance(tensor, torch.Tensor) and tensor.layout is torch.strided
+    return strided and symbolic((*tensor.shape, *tensor.stride()))
+
+
+def _told_by(sizes: Any, made_of: list, of: Callable[[Any], Any], varying: list[int]) -> list:
+    """Each size as (part, dimension) of a part whose sizes vary, at the same dimension if possible; else as it is."""
+    found: list = []
+    for k, size in enumerate(sizes):
+        places = [(p, d) for p in varying for d, n in enumerate(of(made_of[p])) if n == size]
+        found.append(next((place for place in places if place[1] == k), places[0] if places else size))
     return found
 
 
@@ -91,31 +118,35 @@ def metadata(tensor: Any) -> tuple:
 
 
 def _nameless(sizes: Any) -> tuple:
-    """Ragged sizes (of the layout torch.jagged) have a number for each tensor of offsets: only that they are ragged."""
+    """Ragged sizes (of the layout torch.jagged) have a number for each tensor of offsets: only that they are ragged. Of
+    sizes that vary it is those of the call that is compiled."""
     return tuple(
-        ("ragged", n.node.nested_int_coeff()) if isinstance(n, torch.SymInt) and n.node.is_nested_int() else n
+        n if not isinstance(n, torch.SymInt) else ("ragged", n.node.nested_int_coeff())
+        if n.node.is_nested_int() else hint(n)
         for n in sizes
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Like:
     """Is a tensor like the one that was captured? Class, metadata and context of all that it is made of.
 
-    Contexts are compared by `==`, or by the class' own `__metadata_guard__`.
+    Contexts are compared by `==`, or by the class' own `__metadata_guard__`. `varying`: paths to parts whose sizes may
+    be others; those of the whole are the same function of them.
     """
 
     facts: tuple
     contexts: tuple = field(compare=False)
+    varying: frozenset[tuple[str, ...]] = frozenset()
 
     def __call__(self, tensor: Any) -> bool:
         with torch._C.DisableTorchFunctionSubclass():
-            if tuple(_facts(tensor)) != self.facts:
+            if tuple(_facts(tensor, self.varying)) != self.facts:
                 return False
             return all(map(same_context, _classes(tensor), self.contexts, _contexts(tensor)))
 
 
-def like(tensor: Any) -> Like:
+def like(tensor: Any, varying: frozenset[tuple[str, ...]] = frozenset()) -> Like:
     """Raises Unsupported if a context is such that nobody can tell when another is the same."""
     contexts = []
     for cls, context in zip(_classes(tensor), _contexts(tensor), strict=True):
@@ -127,7 +158,7 @@ def like(tensor: Any) -> Like:
         if not comparable:
             raise _incomparable(cls)
         contexts.append(kept)
-    return Like(tuple(_facts(tensor)), tuple(contexts))
+    return Like(tuple(_facts(tensor, varying)), tuple(contexts), varying)
 
 
 def _incomparable(cls: type) -> Unsupported:
@@ -158,17 +189,24 @@ def _contexts(tensor: Any) -> list:
     return [t.__tensor_flatten__()[1] for t in _wrappers(tensor)]
 
 
-def _facts(tensor: Any) -> Iterator[Any]:
+def _facts(tensor: Any, varying: Set[tuple[str, ...]], path: tuple[str, ...] = ()) -> Iterator[Any]:
     if not isinstance(tensor, torch.Tensor):
         yield Same(tensor)
         return
     keys = torch._C._dispatch_keys(tensor).raw_repr()
-    yield type(tensor), *metadata(tensor), tensor.requires_grad, keys
+    sizes, strides, *rest = metadata(tensor)
+    found = parts(tensor) if is_wrapper(tensor) else {}
+    below = [k for k, name in enumerate(found) if any(v[: len(path) + 1] == (*path, name) for v in varying)]
+    if path in varying or below and tensor.layout is torch.jagged:
+        sizes = strides = (tensor.dim(),)
+    elif below:
+        made_of = list(found.values())
+        sizes, strides = (tuple(_told_by(of(tensor), made_of, of, below)) for of in SIZES)
+    yield type(tensor), sizes, strides, *rest, tensor.requires_grad, keys
     if is_wrapper(tensor):
-        found = parts(tensor)
         yield tuple(found)
-        for part in found.values():
-            yield from _facts(part)
+        for name, part in found.items():
+            yield from _facts(part, varying, (*path, name))
 
 
 @dataclass(frozen=True, eq=False)
