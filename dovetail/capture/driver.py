@@ -38,7 +38,7 @@ from dovetail.capture.state.ledgers import Compiling
 from dovetail.capture.state.thread_state import preserved
 from dovetail.capture.tensors.assertions import Blocks
 from dovetail.capture.values.base import Raised, RestartCapture
-from dovetail.errors import InternalError, Unsupported
+from dovetail.errors import InternalError, Location, Unsupported
 from dovetail.ir import marks
 from dovetail.ir.captured import Break, Captured
 from dovetail.ir.literals import in_words
@@ -183,9 +183,15 @@ def _attempt(
             return _traced(session, target, rest, args, kwargs)
     except Unsupported as error:
         error.reason = error.reason if rest is None else as_called(rest, error.reason)
+        error.stack = error.stack or _definition(function)  # of what is found out when the code has been traced
         raise
     finally:
         vars(session).clear()  # its values refer to it and to the caller's objects, which must not wait for the gc
+
+
+def _definition(function: Any) -> tuple[Location, ...]:
+    code = getattr(function, "__code__", None)
+    return () if code is None else (Location(code.co_filename, code.co_firstlineno, code.co_qualname),)
 
 
 def _traced(s: Session, target: CallTarget, rest: Any, args: tuple, kwargs: Mapping[str, Any]) -> Captured:
@@ -212,7 +218,8 @@ def _refuse_generators(target: CallTarget) -> None:
     function = target.function
     if function is not None and function.__code__.co_flags & SUSPENDED:
         raise Unsupported(
-            "generator-function", f"{function.__qualname__} yields or awaits, and calling it runs none of its code"
+            "generator-function", f"{function.__qualname__} yields or awaits, and calling it runs none of its code",
+            stack=_definition(function),
         )
 
 

@@ -22,8 +22,12 @@ def explanation(code: str) -> str:
         near = difflib.get_close_matches(code, CODES, 3, 0.5)
         raise click.UsageError(f"there is no code {code!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
     found = CODES[code]
-    example = "\n".join(f"    {line}" for line in found.example.splitlines())
-    return f"[{code}] The code {found.title}.\n\n{found.explanation}\n\n{example}\n\nWhat to do: {found.remedy}"
+    text = f"[{code}] The code {found.title}.\n\n{found.explanation}\n\n{_indented(found.example)}\n\n"
+    return f"{text}What to do: {found.remedy}" + (f"\n\n{_indented(found.instead)}" if found.instead else "")
+
+
+def _indented(program: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in program.splitlines())
 
 
 def _list() -> str:

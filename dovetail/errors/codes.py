@@ -15,17 +15,19 @@ PAGE = Path(__file__).with_name("graph-breaks.md")
 
 @dataclass(frozen=True)
 class Code:
-    """One reason. `title` completes "The code ..."; `example` is a piece of code that gives this reason."""
+    """One reason. `title` completes "The code ..."; `example` gives this reason, `instead` does not."""
 
     title: str
     explanation: str
     example: str
     remedy: str
+    instead: str
 
 
 #: How a paragraph is written.
 _ROW = re.compile(
-    r'<a id="(.+)"></a>\n### \1\n\.\.\. (.+)\.\n\n(.+)\n\n((?:    .+\n)+)\nWhat to do: (.+)\n', re.MULTILINE
+    r'<a id="(.+)"></a>\n### \1\n\.\.\. (.+)\.\n\n(.+)\n\n```(?:python|text)\n((?:.*\n)*?)```\n\nWhat to do: (.+)\n'
+    r"(?:\n```python\n((?:.*\n)*?)```\n)?"
 )
 
 
@@ -34,8 +36,8 @@ def _read(text: str) -> dict[str, dict[str, Code]]:
     found: dict[str, dict[str, Code]] = {}
     for section in text.split("\n## ")[1:]:
         rows = found[section.partition("\n")[0]] = {}
-        for code, title, explanation, example, remedy in _ROW.findall(section):
-            rows[code] = Code(title, explanation, example.replace("\n    ", "\n").strip(), remedy)
+        for code, title, explanation, example, remedy, instead in _ROW.findall(section):
+            rows[code] = Code(title, explanation, example.strip(), remedy, instead.strip())
     return found
 
 

@@ -127,9 +127,10 @@ def _compiled(real: Any) -> Found | None:
 
 
 def _advised(real: Any) -> Found | None:
-    """PyTorch keeps its compiler out of methods of its optimizers (`zero_grad`), which are Python like any other."""
+    """PyTorch keeps its compiler out of `manual_seed` and methods of its optimizers, which are plain Python."""
     inner = real.__dict__["__wrapped__"]
-    own = real.__globals__.get("__name__") == "torch._compile" and inner.__module__ == "torch.optim.optimizer"
+    known = inner.__module__ in ("torch.optim.optimizer", "torch.random")
+    own = real.__globals__.get("__name__") == "torch._compile" and known
     return Found(Mark.INSTEAD, inner) if own else None
 
 

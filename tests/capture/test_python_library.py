@@ -304,6 +304,8 @@ def weak_references(x, y): r = weakref.ref(NODE); return r().v, r() is NODE, REF
 @case
 def locals_read(x, y): a = 1; d = locals(); return sorted(d), d["a"], "x" in locals(), locals()["x"] is x
 @case
+def variables_read(x, y): a = 1; d = vars(); return sorted(d), d["a"], dir(), sorted(vars()), vars()["x"] is x
+@case
 def globals_read(x, y): return globals()["DEFAULTS"]["eps"], "plain" in globals(), globals().get("no_such_name", 4)
 @case
 def evals(x, y): return eval("1 + 2"), eval("DEFAULTS")["eps"], eval("a + 1", {"a": 2}), eval("x + y")

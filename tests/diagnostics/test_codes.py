@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,19 @@ from dovetail.commands import main
 from dovetail.errors import Unsupported, marked
 from dovetail.errors.codes import CODES, PAGE, SECTIONS, explained_by
 
+from .programs import MISTAKES, NEEDS, REFUSALS, UNLIKE_EAGER, codes_of, put_back, results, same
+
 PACKAGE = Path(dovetail.__file__).parent
 ROOT = PACKAGE.parent
 RAISERS = ("unsupported", "Unsupported", "GraphBreakError")
 
 
-def calls() -> Iterator[tuple[str, ast.Call]]:
+@functools.cache
+def calls() -> list[tuple[str, ast.Call]]:
+    return [*_calls()]
+
+
+def _calls() -> Iterator[tuple[str, ast.Call]]:
     """Every place in the package that gives up, and what it gives up with."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -40,7 +48,7 @@ def test_every_code_in_use_is_registered() -> None:
 
 
 def test_the_search_finds_places() -> None:
-    found = list(calls())
+    found = calls()
     assert len(found) > 50 and sum(isinstance(n.args[0], ast.Constant) for _, n in found) > 40
 
 
@@ -69,6 +77,35 @@ def test_all_of_the_page_is_read() -> None:
 def test_the_command_that_a_message_ends_with_explains_the_code(code: str) -> None:
     said = CliRunner().invoke(main, explained_by(code).split()[1:])
     assert said.exit_code == 0 and CODES[code].explanation in said.output
+
+
+def runs(code: str) -> bool:
+    return code not in MISTAKES and NEEDS.get(code, True)
+
+
+@pytest.mark.parametrize("code", [*filter(runs, CODES)])
+def test_the_program_gives_the_code(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with put_back():
+        found, refusals = codes_of(CODES[code].example, monkeypatch)
+    assert (code in refusals) if code in REFUSALS else (found == {code})
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if CODES[code].instead and NEEDS.get(code, True)])
+def test_the_other_program_does_not(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with put_back():
+        assert codes_of(CODES[code].instead, monkeypatch) == (set(), set())
+
+
+def test_both_give_what_eager_mode_gives() -> None:
+    differ = []
+    for code in filter(runs, CODES):
+        row = CODES[code]
+        for program in (row.example, row.instead):
+            if "def f(" in program and code not in SECTIONS[UNLIKE_EAGER]:
+                with put_back():
+                    eager, compiled = results(program)
+                differ += [] if same(eager, compiled) else [(code, eager, compiled)]
+    assert differ == []
 
 
 def test_a_message_has_every_part() -> None:
@@ -106,15 +143,15 @@ def test_carets_stand_under_the_columns(line: str) -> None:
 
 
 def test_an_error_has_its_codes_remedy_or_its_own() -> None:
-    assert Unsupported("locals", "because").remedy == CODES["locals"].remedy
-    assert Unsupported("locals", "because", "Try this.").remedy == "Try this."
+    assert Unsupported("clock", "because").remedy == CODES["clock"].remedy
+    assert Unsupported("clock", "because", "Try this.").remedy == "Try this."
 
 
 def test_refused_breaks_say_why(recwarn) -> None:
     def fn(x):
         y = x + 1
-        names = vars()
-        return y * len(names)
+        exec("z = y")
+        return y * 2
 
     x = torch.ones(3)
     torch.testing.assert_close(dovetail.compile(fn, backend="eager")(x), fn(x))

@@ -19,7 +19,7 @@ class Reason:
     cases: str = ""  # a regular expression; empty: all
 
 
-_SIZE = Reason("the size of the result depends on values", frozenset({"data-dependent-shape", "data-dependent-output"}))
+_SIZE = Reason("the size of the result depends on values", frozenset({"data-dependent-output"}))
 _VALUE = Reason("the result is a Python value that depends on a tensor", frozenset({"data-dependent-value"}))
 _DECIDES = Reason(
     "its own code decides by the values of a tensor", frozenset({"data-dependent-value", "data-dependent-size"})

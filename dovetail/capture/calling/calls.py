@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import decimal
+import re
 from types import FunctionType, GenericAlias
 from typing import Any, NoReturn
 
@@ -247,11 +248,15 @@ def by_table(s: Session, real: Any, args: list[Value], kwargs: dict[str, Value])
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 
 
+PYBIND = re.compile(r"pybind11_detail_function_record\w*\.")  # what its functions are methods of
+
+
 def _opaque(s: Session, function: Value) -> Value:
     name = getattr(getattr(function, "real", None), "__qualname__", None) or function.describe()
     module = getattr(getattr(function, "real", None), "__module__", None)
+    name = PYBIND.sub("", f"{module}.{name}" if module else name)
     return s.unsupported(
-        "opaque-call", f"{f'{module}.' if module else ''}{name} is code that capture cannot look into",
+        "opaque-call", f"{name} is code that capture cannot look into",
         "Call it outside the compiled function.",
     )
 

@@ -18,7 +18,8 @@ from dovetail.capture.state.module_globals import ModuleGlobals
 from dovetail.capture.tables.opcode_handlers import called, op
 from dovetail.capture.values.base import NULL, Const, Session
 from dovetail.capture.values.callables import CellValue, FunctionValue, KnownValue, MethodValue
-from dovetail.capture.values.containers import DictValue
+from dovetail.capture.values.containers import DictValue, ListValue
+from dovetail.errors import NOWHERE, Unsupported
 from dovetail.ir import asked
 
 if TYPE_CHECKING:
@@ -42,19 +43,27 @@ def call_kw(f: Frame, i: Instruction) -> None:
 
 
 def invoke(f: Frame, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Call, with the two built-ins that look at the calling frame."""
+    """Call, with the built-ins that look at the calling frame."""
     if isinstance(function, KnownValue):
         if function.real is super and not args:
             return implicit_super(f)
         if function.real is eval and not kwargs:
             return _eval(f, args, kwargs)
-        frame_reader = FRAME_READERS.get(function.real) if function.real in (locals, globals) else None
-        if frame_reader is not None:
-            return frame_reader(f)
+        reader = None if args or kwargs else next((r for known, r in FRAME_READERS if function.real is known), None)
+        if reader is not None:
+            _refuse_inside_ours(f, function)
+            return reader(f)
     if isinstance(function, (KnownValue, MethodValue)):
         function, args = standing_in(f.s, function, args, kwargs)
     f.awaits = of_call(function, args)
     return function.call(f.s, args, kwargs)
+
+
+def _refuse_inside_ours(f: Frame, function: KnownValue) -> None:
+    """Python that is traced in the place of native code is no frame that the program has."""
+    if (f.scope.module or "").startswith("dovetail."):
+        reason = f"native code calls {function.describe()}, which looks at the frame around that"
+        raise Unsupported("frame-reader", reason, stack=f.stack(), break_candidates=NOWHERE)
 
 
 def _locals(f: Frame) -> Any:
@@ -102,7 +111,12 @@ def _globals(f: Frame) -> Any:
     return f.s.wrap(f.scope.table, f.s.bind(f.scope.table, "globals()"))
 
 
-FRAME_READERS = {locals: _locals, globals: _globals}
+def _dir(f: Frame) -> Any:
+    return ListValue([Const(name) for name in sorted(_variables(f))])
+
+
+#: Without arguments these ask for the frame that calls them.
+FRAME_READERS = ((locals, _locals), (vars, _locals), (dir, _dir), (globals, _globals))
 
 
 @op("CALL_FUNCTION_EX")

@@ -96,8 +96,7 @@ def record(
     """Run the transform on fakes, then add its node."""
     given, named, fakes, fake_kwargs = pytrees.pairs(s, args, kwargs)
     native = run_native(s, run, fakes, fake_kwargs)
-    if traced.module is None:
-        return s.unsupported("transform-without-call", f"{target.__name__} did not call its function")
+    assert traced.module is not None, f"{target.__name__} did not call its function"
     node = s.graph.create_node(
         "call_function", target, (traced.module, traced.given, settings, given, named, traced.lifted)
     )

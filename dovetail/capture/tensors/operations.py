@@ -205,6 +205,8 @@ def run_native(s: Session, function: Callable[..., Any], args: list, kwargs: dic
         wrapper_tensors.refuse_ragged(s, name, error, (args, kwargs))
         if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
             return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
+        if NO_RULE in str(error):
+            return s.unsupported("higher-order-operator", f"{name} calls an operator that takes functions")
         if READS in str(error):
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
         if any(word in str(error) for word in NO_MEMORY):
@@ -216,6 +218,7 @@ def run_native(s: Session, function: Callable[..., Any], args: list, kwargs: dic
 
 #: In messages that only tensors without memory cause.
 READS = "data is not allocated yet"
+NO_RULE = "no rule registered for HigherOrderOperator"
 NO_MEMORY = (" meta ", "'Meta'", "FakeTensor", "Could not run ")
 
 

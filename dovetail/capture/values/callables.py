@@ -159,7 +159,8 @@ class KnownValue(Value):
         return s.call_known(self, args, kwargs)
 
     def describe(self) -> str:
-        return getattr(self.real, "__qualname__", None) or super().describe()
+        name = getattr(self.real, "__qualname__", None) or super().describe()
+        return name.replace("_VariableFunctionsClass.", "torch.")
 
 
 class OperatorValue(KnownValue):

@@ -6,8 +6,6 @@ import math
 
 import torch
 
-from dovetail.errors import Unsupported
-
 #: dtype → the name in `triton.language`, and in a kernel's signature: in memory a bool is a byte.
 TYPES: dict[torch.dtype, tuple[str, str]] = {
     torch.float32: ("float32", "fp32"), torch.float64: ("float64", "fp64"), torch.float16: ("float16", "fp16"),
@@ -21,11 +19,8 @@ FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def name(dtype: torch.dtype) -> str:
-    """`tl.float32`; raises Unsupported for complex, quantized and 8-bit float types."""
-    found = TYPES.get(dtype)
-    if found is None:
-        raise Unsupported("gpu-dtype", f"GPU kernels cannot compute on {dtype}")
-    return f"tl.{found[0]}"
+    """`tl.float32`; operators on complex, quantized and 8-bit float types are library calls."""
+    return f"tl.{TYPES[dtype][0]}"
 
 
 def literal(value: bool | int | float, dtype: torch.dtype) -> str:

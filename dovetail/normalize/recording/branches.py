@@ -38,7 +38,7 @@ def _check_alone(recorder: AtenRecorder, written: list, tensors: list) -> None:
     bases = {id(t): recorder.handle(t).base for t in tensors if isinstance(t, torch.Tensor)}
     for target in written:
         if any(base is bases[id(target)] for other, base in bases.items() if other != id(target)):
-            raise refused("a branch writes to a tensor that shares memory with another one that it uses")
+            raise refused(recorder, "a branch writes to a tensor that shares memory with another one that it uses")
 
 
 def _with_written(graph: AtenGraph, tensors: list, written: list) -> AtenGraph:

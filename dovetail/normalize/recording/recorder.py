@@ -124,8 +124,6 @@ class AtenRecorder(FakeMode):
             raise
 
     def dispatch(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        if not isinstance(func, torch._ops.OpOverload):
-            raise Unsupported("higher-order-operator", f"{func} cannot be part of a functional graph")
         if takes_list(func) or is_fused(func):
             with self:
                 return (apart if takes_list(func) else fused)(func, args, kwargs)

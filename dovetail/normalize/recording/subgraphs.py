@@ -40,5 +40,6 @@ def call_node(recorder: AtenRecorder, call: Subprogram, args: tuple, vals: list)
     return results
 
 
-def refused(reason: str) -> Unsupported:
-    return Unsupported("mutation-in-subgraph", reason, "Return the new value and write it after the call.")
+def refused(recorder: AtenRecorder, reason: str) -> Unsupported:
+    remedy, stack = "Return the new value and write it after the call.", tuple(recorder.stack or ())
+    return Unsupported("mutation-in-subgraph", reason, remedy, stack)

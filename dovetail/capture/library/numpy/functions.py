@@ -380,15 +380,19 @@ def _bool(s: Session, args: Args, kwargs: Kwargs) -> Value:
     )  # fmt: skip
 
 
+def _known_array(s: Session, value: Value) -> ArrayValue:
+    return value if isinstance(value, ArrayValue) else refuse(s, f"{value.describe()} is no array that the graph knows")
+
+
 @known(np.ndarray.__dict__["__len__"])
 def _len(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    fake = as_array(args[0]).tensor.fake
+    fake = _known_array(s, args[0]).tensor.fake
     return Const(fake.shape[0]) if fake.dim() else s.throw(TypeError, "len() of unsized object")
 
 
 @known(np.ndarray.__dict__["__iter__"])
 def _iter(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    fake = as_array(args[0]).tensor.fake
+    fake = _known_array(s, args[0]).tensor.fake
     if not fake.dim():
         return s.throw(TypeError, "iteration over a 0-d array")
     return NativeIterator(iter([s.get_item(args[0], Const(k)) for k in range(fake.shape[0])]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -74,15 +74,21 @@ def _module_getattr(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.module_member(args[0], args[1].native()) if isinstance(args[0], ModuleValue) else INLINE
 
 
+def _no_frame(s: Session, name: str) -> NoReturn:
+    s.unsupported("frame-reader", f"native code calls {name}(), which looks at the frame around that")
+
+
 @known(vars)
 def _vars(s: Session, args: Args, kwargs: Kwargs) -> Value:
     if not args:
-        s.unsupported("locals", "vars() gives the local variables of its caller")
+        _no_frame(s, "vars")
     return s.get_attr(args[0], "__dict__")
 
 
 @known(dir)
 def _dir(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        _no_frame(s, "dir")
     value = args[0]
     if isinstance(value, ObjectValue) and type(s.static(value.cls, "__dir__")) is not type(_dir):
         own = value.attr_names(s) if value.cls.__dictoffset__ or isinstance(value, FunctionValue) else []

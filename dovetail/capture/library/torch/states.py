@@ -99,19 +99,6 @@ for _name in ("is_floating_point", "is_complex", "numel", "is_signed", "is_infer
     KNOWN[getattr(torch, _name)] = _method_alias(_name)
 
 
-def _of_late_size(function: Any) -> Handler:
-    def handler(s: Session, args: Args, kwargs: Kwargs) -> Value:
-        if unbacked_sizes.allowed(s):
-            return s.torch_call(function, args, kwargs)
-        return s.unsupported("data-dependent-shape", "the size of the result depends on the values of a tensor")
-
-    return handler
-
-
-for _name in ("nonzero", "unique", "unique_consecutive", "masked_select", "argwhere", "bincount"):
-    KNOWN[getattr(torch, _name)] = _of_late_size(getattr(torch, _name))
-
-
 def _check(error: type[Exception]) -> Handler:
     """`torch._check(condition, message)` and its like: of unbacked sizes, a fact that the graph checks."""
 
@@ -165,7 +152,7 @@ def _check_is_size(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return NONE
 
 
-@known(torch.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state)
+@known(torch.random.manual_seed, torch.seed, torch.initial_seed, torch.get_rng_state, torch.set_rng_state)
 def _seed(s: Session, args: Args, kwargs: Kwargs) -> Value:
     return s.unsupported("random-state", "the code changes or reads the state of the random number generator")
 
@@ -189,7 +176,7 @@ def _set_grad_enabled(s: Session, args: Args, kwargs: Kwargs) -> Value:
 def _inference_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
     mode = (args[0] if args else kwargs.get("mode", TRUE)).native()
     if callable(mode):
-        return s.unsupported("decorator-inside", "inference_mode used as a decorator inside the compiled function")
+        return s.unsupported("inference-mode-inside", "inference_mode is used as a decorator inside the function")
     made = ObjectValue(torch.autograd.grad_mode.inference_mode)
     made.attrs["mode"] = Const(mode)
     return made

@@ -51,9 +51,14 @@ def _push_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
 
 @known(torch._C._pop_torch_function_stack)
 def _pop_mode(s: Session, args: Args, kwargs: Kwargs) -> Value:
-    if not s.overrides.modes:
-        return s.unsupported("function-mode", "the code leaves a torch function mode that was entered outside")
-    return s.overrides.modes.pop()
+    if s.overrides.modes:
+        return s.overrides.modes.pop()
+    if torch._C._len_torch_function_stack():  # of those from outside, a graph is made under that of the device alone
+        s.unsupported("device-context", "the code leaves the mode of the default device")
+    try:
+        return s.wrap(torch._C._pop_torch_function_stack(), None)
+    except RuntimeError as error:
+        return s.throw_native(error)
 
 
 known(torch._C._len_torch_function_stack)(
