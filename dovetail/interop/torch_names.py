@@ -18,7 +18,7 @@ import torch
 from dovetail import api
 from dovetail.errors import InvalidArgument
 from dovetail.interop.torch_arguments import ITS_OWN, choices, chosen
-from dovetail.interop.torch_settings import STATE, turned_off
+from dovetail.interop.torch_settings import STATE, turned_off, unread
 from dovetail.ir import marks
 from dovetail.ir.marks import Mark
 from dovetail.ir.noted import note
@@ -46,6 +46,8 @@ def _arguments(
             raise TypeError(f"compile() got an unexpected keyword argument {name!r}")
         if others.pop(name) != _THEIRS[name].default:
             note(f"argument {name}", f"dovetail has nothing that the argument {name!r} of torch.compile could choose")
+    for name, words in unread():
+        note(f"setting {name}", words)
     others["disable"] = others.get("disable", False) or turned_off()
     backend = None if backend is None else chosen(backend)
     named = {"mode": mode, "options": options} if callable(backend) else choices(mode, options)

@@ -54,6 +54,19 @@ def changed() -> dict[str, Any]:
     return found
 
 
+#: Settings that nothing here is chosen by, and what a program that changes one can do.
+WITHOUT = {
+    "compiled_autograd": "dovetail does not read torch._dynamo.config.compiled_autograd: compile the function that "
+    "calls backward(), or put torch._dynamo.compiled_autograd._enable(dovetail.compile) around the call",
+}
+
+
+def unread() -> list[tuple[str, str]]:
+    """The names of such settings that are switched on, and the words for each."""
+    settings = sys.modules.get(_CAPTURE)
+    return [(name, words) for name, words in WITHOUT.items() if getattr(settings, name, False)]
+
+
 def turned_off() -> bool:
     """Is `torch.compile` to give back what it is given?"""
     set_so = getattr(sys.modules.get(_CAPTURE), "disable", False)

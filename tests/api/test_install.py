@@ -414,6 +414,13 @@ def test_guard_collectives(installed: None, told: Any) -> None:
 # ---------------------------------------------------------------- settings of PyTorch's compiler
 
 
+def test_a_setting_that_is_not_read(installed: None, told: Any) -> None:
+    with torch._dynamo.config.patch(compiled_autograd=True):  # type: ignore[attr-defined]
+        for _ in range(2):
+            assert torch.compile(scaled)(torch.ones(2)).shape == (2,)
+    assert len(told()) == 1 and "compiled_autograd" in told()[0]
+
+
 def test_settings_that_a_program_has_changed() -> None:
     program = """
 import torch, dovetail

@@ -175,6 +175,18 @@ def test_allowed_functions_compile_to_kernels() -> None:
         torch.testing.assert_close(dovetail.compile(fn, fullgraph=True)(X), fn(X))
 
 
+def test_allow_in_graph_of_an_object() -> None:
+    class Scaling:
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.from_numpy(x.numpy() * 2) if type(x) is torch.Tensor else x * 2
+
+    scaling = dovetail.allow_in_graph(Scaling())
+    graphs: list[Any] = []
+    fn = dovetail.compile(lambda x: scaling(x) + 1, backend=lambda graph, inputs: graphs.append(graph) or graph)
+    assert fn(torch.ones(2)).tolist() == [3.0, 3.0]
+    assert [node.target.__name__ for node in graphs[0].graph.nodes if node.op == "call_function"] == ["Scaling", "add"]
+
+
 def test_allow_in_graph_called_inside() -> None:
     @dovetail.compile(backend="eager")
     def f(x):

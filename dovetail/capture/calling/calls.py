@@ -43,10 +43,11 @@ from dovetail.capture.values.array import ArrayValue
 from dovetail.capture.values.base import MISSING, NOT_IMPLEMENTED, NotNative, Session, Value
 from dovetail.capture.values.callables import FunctionValue, KnownValue
 from dovetail.capture.values.containers import DictValue, TupleValue
-from dovetail.capture.values.objects import ModuleValue
+from dovetail.capture.values.objects import ModuleValue, ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import NOWHERE, Unsupported
 from dovetail.ir import marks, recursion_limit
+from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import in_words
 
 GROWN = 16  # frames at a time, for which there is room from the beginning
@@ -325,6 +326,11 @@ def call_object(s: Session, value: Value, args: list[Value], kwargs: dict[str, V
     """`value(*args, **kwargs)` of an object, by the `__call__` of its class."""
     if isinstance(value, ModuleValue):
         return call_module(s, value, args, kwargs)
+    if isinstance(value, ObjectValue) and value.source is not None:
+        found = marks.of_native(value.real)
+        if found is not None:
+            s.guard(value.source, GuardKind.ID, value.real)
+            return call_marked(s, value, args, kwargs, found)
     handler = KNOWN.get(value.cls.__call__) if "__call__" in dir(value.cls) else None
     if handler is not None:
         return handler(s, [value, *args], kwargs)

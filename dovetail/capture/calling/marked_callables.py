@@ -16,6 +16,7 @@ from dovetail.capture.calling import user_kernels
 from dovetail.capture.calling.whole_calls import call_whole
 from dovetail.capture.interpreter.comptime import ComptimeContext
 from dovetail.capture.process.unguarded_facts import alone, ask
+from dovetail.capture.tables.known_callables import STANDINS
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Kwargs, NotNative, Session, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue
@@ -34,12 +35,26 @@ def _name(function: Any) -> str:
 
 
 def _allow(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:
-    result = s.torch_call(function.real, args, kwargs)
+    real = function.real if hasattr(function.real, "__name__") else _with_a_name(function.real)
+    standin = STANDINS.get(f"{real.__module__}.{real.__name__}")
+    if standin is not None:
+        return s.wrap(standin, None).call(s, args, kwargs)
+    result = s.torch_call(real, args, kwargs)
     if type(result) in (KnownValue, ObjectValue, FunctionValue) or isinstance(result, IteratorValue):
         s.unsupported(
             "object-from-graph", f"{_name(function)} is marked with allow_in_graph, and gives a {result.cls.__name__}"
         )
     return result
+
+
+def _with_a_name(obj: Callable[..., Any]) -> Callable[..., Any]:
+    """A function, which a graph's node can be named after, that calls the object."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return obj(*args, **kwargs)
+
+    call.__name__ = call.__qualname__ = type(obj).__name__
+    return call
 
 
 def _disallow(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:

@@ -398,3 +398,17 @@ def count_elements(mapping: Any, iterable: Any) -> Any:
 
 
 standin(Counter.__init__.__globals__["_count_elements"])(count_elements)
+
+
+@standin("torch._dynamo.compiled_autograd.ops.AccumulateGrad")
+def accumulate_gradient(gradients: Any, variable: Any, before: Any, has_post_hooks: Any) -> list:
+    """What PyTorch's engine does at a leaf, as its compiled autograd records it: the leaf's new gradient, which has
+    memory of its own. PyTorch's own function asks whether the leaf requires a gradient, which no graph knows."""
+    (gradient,) = gradients
+    if gradient is None:
+        return [before]
+    if before is None:
+        return [torch.empty_like(variable).copy_(gradient)]
+    if torch.is_grad_enabled():
+        return [before + gradient]
+    return [before.add_(gradient)]
