@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import multiprocessing
+import os
 import sys
 import warnings
 from multiprocessing.connection import Connection
@@ -65,9 +66,11 @@ def main() -> None:
         importlib.import_module(f"transformers.{name}")
     if device == "cpu":
         warm_up(USED[part])
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # models and libraries print, too
     for line in sys.stdin:
         name, *names = line.split()
-        print(json.dumps(isolated(part, case(name, device), names)), flush=True)
+        print(json.dumps(isolated(part, case(name, device), names)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ dovetail.compile(disable=True)(pair) is pair
 x + x.shape[torch.tensor(0)] + [3, 5][torch.tensor(True)]
 [x * len(range(torch.tensor(3))), torch.tensor(2.7, dtype=torch.int8).item(), x + float(torch.as_tensor(0.5))]
 [x + 1 if torch.tensor(0.5) else x, [i for i in range(torch.tensor(2))]]
+x.sum() + torch.arange(torch.arange(x.shape[0]).to(x.dtype)[0] + 8, -torch.tensor(3.0), -2, dtype=torch.long)
 [x.view(torch.div(x.shape[0], 2, rounding_mode="trunc"), -1), x.new_zeros(torch.tensor(3) - 1)]
 torch.arange(3).tolist() + [x]
 torch.arange((p := torch.arange(9))[4] - p[1] + 2, p.new_tensor([-2])[0] - 1, -2) + x.sum()

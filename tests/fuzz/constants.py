@@ -34,7 +34,7 @@ WRITES = (
 READS = (
     "found.append({a}[{k}].item())", "found.append({a}.tolist())", "y = y * 2 if {a}[{k}] > 1 else y + 1",
     "found.append(int({a}.sum()))", "y = y[: int({a}.abs().max()) + 1]",
-    "found.append(y.new_zeros({a}[{k}].abs().int()))",
+    "found.append(y.new_zeros({a}[{k}].abs().int()))", "found.append(torch.arange({a}[{k}].abs() % 9 + 2, -1, -1))",
     "y = y + float({a}[{k}])", "found.append(y.reshape(torch.ones(4).int()[{k}], -1).shape)",
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from dovetail.capture.tables.graph_functions import impure, storage_of
 from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.ir.devices import HOST
+from dovetail.ir.devices import HOST, on_host
 
 Node = torch.fx.Node
 
@@ -38,8 +38,10 @@ STEPS = frozenset(
     new_full new_zeros new_ones int long float double bool to type view reshape unsqueeze squeeze flatten
     unbind split chunk getitem __getitem__ select stack cat flip clone detach""".split()
 )
+#: Of those, and of the makers, what rounds even where it is given whole numbers; other devices may round otherwise.
+ROUNDING = frozenset("truediv div true_divide pow sqrt sum cumsum prod linspace".split())
 #: Where all arguments are sizes and places; and where those after the tensor that is asked are.
-MAKING = frozenset("zeros ones empty randn rand arange full".split())
+MAKING = frozenset("zeros ones empty randn rand full".split())
 ASKING = frozenset(
     "view reshape expand repeat tile narrow unflatten as_strided broadcast_to new_zeros new_ones new_empty".split()
 )
@@ -74,9 +76,15 @@ def integer(s: Session, tensor: TensorValue) -> int | None:
 def sizes(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
     """The arguments of an operation, with integers for tensors of constants that stand for sizes or places."""
     asked = name in ASKING
+    if name == "arange":  # which takes any number
+        return [_number(s, a) for a in args], {k: _number(s, a) for k, a in kwargs.items()}
     if not asked and name not in MAKING:
         return args, kwargs
     return [*args[:asked], *(_size(s, a) for a in args[asked:])], {k: _size(s, a) for k, a in kwargs.items()}
+
+
+def _number(s: Session, value: Value) -> Value:
+    return number(s, value) or value if isinstance(value, TensorValue) else value
 
 
 def _size(s: Session, value: Value) -> Value:
@@ -99,7 +107,27 @@ def _known(s: Session, tensor: TensorValue) -> list[Any] | None:
     with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
         for node in steps:
             results[node] = _run(node, results)
+            if not _exact(node, results[node]):
+                return None
         return results[tensor.node].flatten().tolist()
+
+
+def _exact(node: Node, result: Any) -> bool:
+    """Does every device compute this? Of floats, all do with whole numbers that the type has all neighbours of."""
+    if not isinstance(result, torch.Tensor):
+        return all(_exact(node, each) for each in result)
+    if on_host(_first(node.meta["fake"])) or not result.is_floating_point():
+        return True
+    whole = (result == result.round()) & (result.abs() < 1 / torch.finfo(result.dtype).eps)
+    return bool(whole.all()) and _name(node) not in ROUNDING
+
+
+def _first(fake: Any) -> torch.Tensor:
+    return fake if isinstance(fake, torch.Tensor) else fake[0]
+
+
+def _name(node: Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _steps(s: Session, wanted: Node) -> list[Node] | None:
@@ -121,15 +149,13 @@ def _step(s: Session, node: Node) -> bool:
     results = fake if isinstance(fake, tuple) else (fake,)
     if node.graph is not s.graph or not node.op.startswith("call") or impure(node) or not all(map(_small, results)):
         return False
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name in STEPS or node.target in MAKERS
+    return _name(node) in STEPS or node.target in MAKERS
 
 
 def _small(fake: Any) -> bool:
     if not isinstance(fake, torch.Tensor) or type(fake.numel()) is not int or fake.numel() > LARGEST:
         return False
-    rounds = fake.is_floating_point() or fake.is_complex()  # on other devices otherwise
-    return fake.device.type != "meta" and (fake.device == HOST or not rounds)
+    return fake.device.type != "meta" and (fake.device == HOST or not fake.is_complex())
 
 
 def _written(s: Session, steps: list[Node]) -> bool:
