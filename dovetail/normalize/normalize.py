@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ import torch.fx
 
 from dovetail.errors import InternalError
 from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.ir.callers import of_library
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.recording.attention_masks import without_known_mask
@@ -126,11 +129,31 @@ def _run_node(
     if kwargs.get("out") is not None:
         with recorder.writing(kwargs["out"]):
             return called(_callee(node), args, kwargs)
-    result = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
+    with _as_captured(node, env):
+        result = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
     recorder.adopt(result, [env[used] for used in node.all_input_nodes])
     if node.target in _ADDING_IN_PLACE and (before := recorder.added_to(result)) is not None:
         torch._C._increment_version([result] * (before + 1))
     return result
+
+
+@contextlib.contextmanager
+def _as_captured(node: torch.fx.Node, env: dict[Any, Any]) -> Iterator[None]:
+    """A function of the program's may ask whether tensors require gradients, which they do without a history where
+    nothing is differentiated."""
+    flagged = []
+    if type(node.target) is FunctionType and not torch.is_grad_enabled() and not of_library(node.target.__module__):
+        flagged = [env[used] for used in node.all_input_nodes if _lost_its_flag(used.meta.get("fake"), env[used])]
+    for tensor in flagged:
+        tensor.requires_grad_()
+    yield
+    for tensor in flagged:
+        tensor.requires_grad_(False)
+
+
+def _lost_its_flag(captured: Any, tensor: Any) -> bool:
+    both = isinstance(captured, torch.Tensor) and isinstance(tensor, torch.Tensor)
+    return both and captured.requires_grad and not tensor.requires_grad
 
 
 def check_classes(tensor: Any, num_classes: Any = -1) -> None:

@@ -187,6 +187,19 @@ def test_allow_in_graph_of_an_object() -> None:
     assert [node.target.__name__ for node in graphs[0].graph.nodes if node.op == "call_function"] == ["Scaling", "add"]
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_allow_in_graph_of_a_function_that_asks_for_gradients(grad: bool) -> None:
+    @dovetail.allow_in_graph
+    def asking(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.requires_grad else x * 3
+
+    x = torch.ones(2, requires_grad=True)
+    with torch.set_grad_enabled(grad):
+        compiled = dovetail.compile(lambda x: (asking(x), asking(x + 1)), fullgraph=True)
+        assert [t.tolist() for t in compiled(x)] == [asking(x).tolist(), asking(x + 1).tolist()]
+    assert x.requires_grad
+
+
 def test_allow_in_graph_called_inside() -> None:
     @dovetail.compile(backend="eager")
     def f(x):
