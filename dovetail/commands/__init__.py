@@ -10,7 +10,7 @@ import click
 COMMANDS: dict[str, str] = {
     "doctor": "Run a program as it is and compiled, and say what is wrong, what is slow and what to do.",
     "minify": "Cut a repro file down to the few operators that still fail.",
-    "help": "Explain a code such as [opaque-call] that a message has named.",
+    "help": "Explain a code such as [opaque-call] that a message has named, or print a page such as settings.",
     "report": "Make a page of what DOVETAIL_TRACE has recorded: breaks, recompilations, time, kernels.",
     "logs": "List what DOVETAIL_LOGS can show.",
     "cache": "Show or clear the kernels on disk.",

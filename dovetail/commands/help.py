@@ -1,4 +1,4 @@
-"""`dovetail help CODE`: its paragraph of `errors/graph-breaks.md`."""
+"""`dovetail help NAME`: a paragraph of `errors/graph-breaks.md`, or one of the pages that lie in the package."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import difflib
 
 import click
 
+from dovetail.commands import pages
 from dovetail.errors.codes import CODES, SECTIONS
 
 
 @click.command
-@click.argument("code", required=False)
-def command(code: str | None) -> None:
-    """Explain CODE, the word in brackets that a graph break or an error begins with; without it, list all."""
-    click.echo(_list() if code is None else explanation(code.strip("[]")))
+@click.argument("name", required=False)
+def command(name: str | None) -> None:
+    """Explain NAME, the word in brackets that a message begins with, or print the page NAME; without it, list all."""
+    if name is None:
+        click.echo(_list())
+    else:
+        click.echo(pages.text(name) if name in pages.titles() else explanation(name.strip("[]")))
 
 
 def explanation(code: str) -> str:
     """Raises UsageError for an unknown code, with those that it may have been meant as."""
     if code not in CODES:
-        near = difflib.get_close_matches(code, CODES, 3, 0.5)
+        near = difflib.get_close_matches(code, (*CODES, *pages.titles()), 3, 0.5)
         raise click.UsageError(f"there is no code {code!r}" + (f"; did you mean {' or '.join(near)}?" if near else ""))
     found = CODES[code]
     text = f"[{code}] The code {found.title}.\n\n{found.explanation}\n\n{_indented(found.example)}\n\n"
@@ -31,7 +35,7 @@ def _indented(program: str) -> str:
 
 
 def _list() -> str:
-    blocks = []
+    blocks = ["\n".join(["Pages", *(f"  {name:28} {title}" for name, title in pages.titles().items())])]
     for title, rows in SECTIONS.items():
         blocks.append("\n".join([title, *(f"  {code:28} {found.title}" for code, found in rows.items())]))
     return "\n\n".join(blocks)

@@ -129,9 +129,8 @@ def _compiled(real: Any) -> Found | None:
 def _advised(real: Any) -> Found | None:
     """PyTorch keeps its compiler out of `manual_seed` and methods of its optimizers, which are plain Python."""
     inner = real.__dict__["__wrapped__"]
-    known = inner.__module__ in ("torch.optim.optimizer", "torch.random")
-    own = real.__globals__.get("__name__") == "torch._compile" and known
-    return Found(Mark.INSTEAD, inner) if own else None
+    own = real.__globals__.get("__name__") == "torch._compile"
+    return Found(Mark.INSTEAD, inner) if own and inner.__module__ in ("torch.optim.optimizer", "torch.random") else None
 
 
 #: Attribute that PyTorch sets → a reader that gives the mark, or None where the value means nothing.

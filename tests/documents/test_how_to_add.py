@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import copy
 import opcode
-import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +31,8 @@ from dovetail.options import Options
 from dovetail.schedule import schedule
 from dovetail.schedule.fusion import fuse
 
+from .blocks import blocks, run
+
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to-add.md"
 FILLED = library
 TABLES = (ROWS, instructions.ROWS, FOLDED, KNOWN, STANDINS, targets.TARGETS)
@@ -40,9 +41,9 @@ TABLES = (ROWS, instructions.ROWS, FOLDED, KNOWN, STANDINS, targets.TARGETS)
 def added(section: str) -> dict[str, Any]:
     """What the blocks of a section define, in order, as one program."""
     _, _, text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}\n")
-    blocks = re.findall(r"^```python\n(.*?)^```$", text.partition("\n## ")[0], re.MULTILINE | re.DOTALL)
     scope: dict[str, Any] = {"__name__": "added"}
-    exec(compile("\n".join(blocks), str(PAGE), "exec"), scope)
+    for block in blocks(PAGE, text.partition("\n## ")[0]):
+        run(block, scope)
     return scope
 
 

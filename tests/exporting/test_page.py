@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
+from tests.documents.blocks import blocks
+
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+EXAMPLES = [block.source for block in blocks(PAGE)]
 
 
 def test_the_first_example(tmp_path, monkeypatch, capsys):
