@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from .programs import MISTAKES, NEEDS, REFUSALS, UNLIKE_EAGER, codes_of, put_bac
 
 PACKAGE = Path(dovetail.__file__).parent
 ROOT = PACKAGE.parent
+SENTENCE = re.compile(r"[A-Z_`].*\.", re.DOTALL)
 RAISERS = ("unsupported", "Unsupported", "GraphBreakError")
 
 
@@ -45,6 +47,16 @@ def test_every_code_in_use_is_registered() -> None:
         if isinstance(node.args[0], ast.Constant) and node.args[0].value not in CODES
     ]
     assert bad == [], "explain them in dovetail/errors/graph-breaks.md"
+
+
+def test_a_remedy_is_a_sentence() -> None:
+    bad = [
+        f"{where}: {given.value}"
+        for where, node in calls()
+        for given in node.args[2:3]
+        if isinstance(given, ast.Constant) and given.value and not SENTENCE.fullmatch(given.value)
+    ]
+    assert bad == []
 
 
 def test_the_search_finds_places() -> None:

@@ -73,7 +73,7 @@ def _native_init(s: Session, made: Value, init: Any, args: list[Value], kwargs: 
     if handler is not None:
         handler(s, *fitted(s, init, [made, *args], kwargs))
     elif not isinstance(made, (ExceptionValue, TupleValue)):
-        s.unsupported("native-init", f"{made.cls.__name__} is initialised by native code ({init!r})")
+        s.unsupported("native-init", f"{made.cls.__name__} is initialised by native code")
 
 
 def allocate(s: Session, cls: type, new: Any, args: list[Value]) -> Value:
@@ -87,7 +87,7 @@ def allocate(s: Session, cls: type, new: Any, args: list[Value]) -> Value:
     if maker is None:
         if issubclass(cls, BaseException):
             return ExceptionValue(cls, list(args))
-        return s.unsupported("native-object", f"{cls.__name__} objects are made by native code", "Create it outside.")
+        return s.unsupported("native-object", f"{cls.__name__} objects are made by native code")
     return maker(s, cls, args)
 
 

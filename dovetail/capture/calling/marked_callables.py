@@ -31,7 +31,9 @@ Handler = Callable[[Any, Any, Args, Kwargs, Any], Value]
 
 
 def _name(function: Any) -> str:
-    return getattr(function, "name", None) or function.describe()
+    """Of a class that is called, its own name and not that of its `__init__`."""
+    name = getattr(function, "name", None) or function.describe()
+    return function.real.__qualname__.rpartition(".")[0] if name == "__init__" else name
 
 
 def _allow(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -> Value:

@@ -94,7 +94,8 @@ class Value:
 
     def describe(self) -> str:
         """How messages name the value: by the path to it, or by its type."""
-        return self.source.name() if self.source is not None else f"a {self.cls.__name__}"
+        name = self.cls.__name__
+        return self.source.name() if self.source is not None else f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.describe()}>"

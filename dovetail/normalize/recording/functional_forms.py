@@ -131,7 +131,7 @@ def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list, l
 def _no_form(operator: Any) -> Unsupported:
     return Unsupported(
         "mutating-operator", f"{operator} writes to its arguments and has no functional form",
-        "use an operator that returns a new tensor, or move this step out of the compiled function",
+        "Use an operator that returns a new tensor, or move this step out of the compiled function.",
     )  # fmt: skip
 
 

@@ -92,7 +92,7 @@ def accept_out(func: Any, args: Any, kwargs: Any, out: Any, val: Any) -> None:
         return
     if torch.Tag.pointwise not in func.tags or not takes_out(func, args, kwargs):
         raise Unsupported("out-dtype", f"{func} is given an out= tensor of {out.dtype} for a result of {val.dtype}",
-                          "give a tensor of the result's dtype")
+                          "Give a tensor of the result's dtype.")
 
 
 def absolute(args: tuple, kwargs: dict[str, Any], handle: Handle, stem: Handle) -> tuple:
@@ -112,6 +112,6 @@ def relative(args: tuple, base: torch.Tensor, value: torch.Tensor) -> tuple:
     if not dense or not surely_less(-1, start) or not surely_less(last, base.numel()):
         raise Unsupported(
             "as-strided-outside", "as_strided reaches memory that is no element of its tensor, which is written to",
-            "use slices and views instead of as_strided",
+            "Use slices and views instead of as_strided.",
         )  # fmt: skip
     return size, stride, start + value.storage_offset()

@@ -295,7 +295,7 @@ class AtenRecorder(FakeMode):
         handle = self.handle(tensor)
         if handle.parent is None and not handle.base.fresh:
             raise Unsupported("metadata-mutation", f"{func} changes the shape of an input in place",
-                              "use the variant that returns a new tensor")
+                              "Use the variant that returns a new tensor.")
         node, before = self.node_of(handle), to_fake(tensor, leaf=False)
         run(func, args, kwargs)
         for holder in {node, handle.made or node}:
@@ -392,7 +392,7 @@ class AtenRecorder(FakeMode):
     def mutate(self, func: Any, args: tuple, kwargs: dict[str, Any], known: Facts) -> Any:
         if func._schema.name in _RESIZING:
             raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
-                              "make a new tensor instead")
+                              "Make a new tensor instead.")
         result = run(func, args, kwargs)
         disordered = known.random and not in_order(func, args, kwargs, known)
         if func is user_kernel:

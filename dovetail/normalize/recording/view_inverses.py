@@ -28,7 +28,7 @@ def scatter(emit: Callable[..., Any], view: TakenView, parent: Any, new: Any) ->
     if inverse is None:
         raise Unsupported(
             "write-through-view", f"an in-place operation writes to the result of {view.operator}",
-            "write to the original tensor, or work on a copy made with .clone()",
+            "Write to the original tensor, or work on a copy made with .clone().",
         )  # fmt: skip
     return inverse(emit, view, parent, new)
 

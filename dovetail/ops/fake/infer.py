@@ -36,7 +36,7 @@ _DATA_DEPENDENT = {
 #: Operators without a tag that newer versions of PyTorch give them.
 _UNTAGGED = {torch.ops.aten._unique.default: torch.Tag.dynamic_output_shape}
 _META = torch.device("meta")
-_REMEDY = "keep the value in a tensor (torch.where, masks), or move this step out of the compiled function"
+_REMEDY = "Keep the value in a tensor (torch.where, masks), or move this step out of the compiled function."
 
 
 def infer(
@@ -130,7 +130,7 @@ def _in_place_view(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return args[0]
     if func._schema.name in _STORAGE:
         raise Unsupported("metadata-mutation", f"{func} changes the memory of a tensor in place",
-                          "make a new tensor instead")
+                          "Make a new tensor instead.")
     tensor = args[0]
     with torch._C._DisableTorchDispatch():
         func(*args, **kwargs)
@@ -237,7 +237,7 @@ def resized(given: Any, result: Any) -> Unsupported:
     """The error for `out=` of another size than the result's."""
     return Unsupported(
         "resized-output", f"a tensor of shape {tuple(given)} is given as out= for a result of shape {tuple(result)}",
-        "give a tensor of the right shape",
+        "Give a tensor of the right shape.",
     )  # fmt: skip
 
 

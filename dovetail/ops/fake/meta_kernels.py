@@ -98,11 +98,11 @@ def infer_by_mode(func: Any, args: Any, kwargs: Any, cls: type, refuse_unusual: 
             return mapped(func(*mapped(args, there), **{k: mapped(v, there) for k, v in kwargs.items()}), back)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise Unsupported("data-dependent-output", f"the result of {func} depends on the values in a tensor",
-                          "move this step out of the compiled function") from error
+                          "Move this step out of the compiled function.") from error
     except NotImplementedError as error:
         if "OpaqueTensorImpl" not in str(error):
             raise
         raise Unsupported("sparse-tensor", f"{func} gives a tensor in oneDNN's own layout, and only strided tensors "
-                          "are compiled", "leave layouts to the compiler") from error
+                          "are compiled", "Leave layouts to the compiler.") from error
     except UnsupportedOperatorException as error:
         raise NoShapeRule(f"{func} has no fake implementation") from error

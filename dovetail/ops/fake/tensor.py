@@ -173,12 +173,12 @@ def refuse_unusual(real: torch.Tensor) -> None:
         kind = "nested" if real.is_nested else "quantized"
         raise Unsupported(
             f"{kind}-tensor", f"a {kind} tensor takes part, and only plain ones are compiled",
-            "convert it with .dequantize()" if kind == "quantized" else "use the layout torch.jagged",
+            "Convert it with .dequantize()." if kind == "quantized" else "Use the layout torch.jagged.",
         )
     if real.layout is not torch.strided:
         raise Unsupported(
             "sparse-tensor", f"a tensor has the layout {real.layout}, and only strided tensors are compiled",
-            "convert it with .to_dense()",
+            "Convert it with .to_dense().",
         )
 
 

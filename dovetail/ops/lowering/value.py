@@ -110,7 +110,7 @@ def spec_of(val: Any) -> Any:
         if val.layout is not torch.strided:
             raise Unsupported(
                 "sparse-tensor", f"a tensor has the layout {val.layout}, and only strided tensors are compiled",
-                "convert it with .to_dense(), or keep this code in a function marked with dovetail.disable",
+                "Convert it with .to_dense(), or keep this code in a function marked with dovetail.disable.",
             )
         return Spec(val.dtype, val.device, tuple(map(final_of, val.shape)), tuple(map(final_of, val.stride())))
     if isinstance(val, (tuple, list)):
