@@ -155,9 +155,10 @@ fuzz-python: $(READY)
 fuzz-images: $(READY)
 	$(BIN)/python -m tests.fuzz.images $(ARGS)
 
-# Random calls of flex_attention, with their gradients.
+# Random calls of flex_attention and attention that is written out, with their gradients.
 fuzz-attention: $(READY)
 	$(BIN)/python -m tests.fuzz.attention $(ARGS)
+	$(BIN)/python -m tests.fuzz.written_attention $(ARGS)
 
 # Numbers out of tensors that stay in the graph: programs on them, their gradients and errors.
 fuzz-items: $(READY)

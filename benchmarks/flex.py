@@ -5,7 +5,8 @@
     python -m benchmarks.flex --device cuda --case documents --width 96
 
 `window` is ALiBi in a causal window; `documents` several of different lengths a sequence, causal, where a tensor says
-which word belongs to which; `lengths` sequences that are padded; `relative` a table of learned numbers by the distance.
+which word belongs to which; `lengths` sequences that are padded; `relative` a table of learned numbers by the distance;
+`written` is causal attention as products with a softmax in between.
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ def program(device: str, sizes: tuple[int, ...], window: int, case: str = "windo
         return flex_attention(q, k, v, learned if relative else alibi if case == "window" else None, mask)
 
     return fn
+
+
+def written(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1)
+    scores = (q @ k.transpose(-2, -1) * q.shape[3] ** -0.5).masked_fill(hidden, -torch.inf)
+    return scores.softmax(-1) @ v
 
 
 def passes(fn: Callable[..., torch.Tensor], tensors: list[torch.Tensor], trained: bool) -> Callable[[], Any]:
@@ -112,7 +119,7 @@ def _waiting(call: Callable[[], Any], device: str) -> Callable[[], Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=list(SIZES), default="cpu")
-    parser.add_argument("--case", choices=["window", "documents", "lengths", "relative"], default="window")
+    parser.add_argument("--case", choices=["window", "documents", "lengths", "relative", "written"], default="window")
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--float32", action="store_true", help="on a GPU, too")
     parser.add_argument("--peer", action="store_true", help="beside torch.compile")
@@ -120,7 +127,7 @@ def main() -> None:
     chosen = parser.parse_args()
     sizes = (*SIZES[chosen.device][:3], chosen.width)
     dtype = torch.float32 if chosen.float32 else DTYPES[chosen.device]
-    fn = program(chosen.device, sizes, WINDOWS[chosen.device], chosen.case)
+    fn = written if chosen.case == "written" else program(chosen.device, sizes, WINDOWS[chosen.device], chosen.case)
     fns = {"eager": fn, "dovetail": importlib.import_module("dovetail").compile(fn, fullgraph=True)}
     if chosen.peer:
         fns["torch.compile"] = torch.compile(fn, fullgraph=True)

@@ -32,6 +32,7 @@ class Traits:
     resizes: bool = False  # are images resized faster in kernels? A CPU's library takes half the time for gradients.
     divides: bool = True  # is a division about as fast as a product?
     records: bool = False  # can what a program launches be recorded, and replayed at once?
+    attention: bool = False  # is PyTorch's own attention always faster than products with a softmax in between?
     holds_rows: bool = False  # does a program of a kernel hold a row, so that short kernels need more programs?
 
 
@@ -39,7 +40,7 @@ TRAITS = {
     HOST.type: Traits(host=True, convolutions="oneDNN", long_sums=True),
     GPU: Traits(
         convolutions="cuDNN", sorts_to_add=True, scans=True, draws=True, pools=True, resizes=True, divides=False,
-        records=True, holds_rows=True,
+        records=True, attention=True, holds_rows=True,
     ),
 }  # fmt: skip
 _OTHERS = Traits()

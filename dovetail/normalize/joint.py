@@ -25,7 +25,6 @@ from dovetail.normalize.recording.aliases import Base, Handle
 from dovetail.normalize.recording.autograd_history import behind, ways
 from dovetail.normalize.recording.control_flow import left_to_engine
 from dovetail.normalize.recording.recorder import AtenRecorder
-from dovetail.normalize.recording.templates import wanted
 from dovetail.ops.calls import higher_order
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.rules.layout import contiguous, dense_order
@@ -54,7 +53,7 @@ def record_joint(
     if left_to_engine(graph_module):
         raise NotDifferentiable("PyTorch's engine goes through branches as they were taken, and runs users' own")
     recorder = AtenRecorder()
-    recorder.templates = wanted(options)
+    recorder.options = options
     with torch.autograd.set_multithreading_enabled(False):
         leaves = placeholders(recorder, graph_module, fakes)
         sources = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]  # a write makes more of them

@@ -20,11 +20,13 @@ from dovetail.ir.aten import AtenGraph, subprograms
 from dovetail.ir.callers import of_library
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
+from dovetail.normalize.recording.attention_chain import PRODUCTS
 from dovetail.normalize.recording.attention_masks import without_known_mask
 from dovetail.normalize.recording.control_flow import CONTROL
 from dovetail.normalize.recording.inplace_view_methods import turned, turns
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.normalize.recording.templates import TEMPLATES, wanted
+from dovetail.normalize.recording.written_attention import fused
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import calls_engine
 from dovetail.ops.fake import to_fake
@@ -63,7 +65,7 @@ def _recorded(
     options: Options | None = None,
 ) -> AtenGraph:  # fmt: skip
     recorder = AtenRecorder()
-    recorder.templates = wanted(options)
+    recorder.options = options
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     with torch.inference_mode(False), torch.set_grad_enabled(grad):
         leaves = fakes if calls_engine(graph_module.graph) else [_plain(f) for f in fakes]
@@ -119,7 +121,7 @@ def _run_node(
         return called(methodcaller, (node.target, *args), kwargs)
     if node.target is torch.nn.functional.scaled_dot_product_attention:
         args, kwargs = without_known_mask(recorder, args, kwargs)
-    if recorder.templates and node.target in TEMPLATES:
+    if node.target in TEMPLATES and wanted(recorder.options):
         result = called(TEMPLATES[node.target], args, kwargs)
         if result is not NotImplemented:
             return result
@@ -131,6 +133,8 @@ def _run_node(
             return called(_callee(node), args, kwargs)
     with _as_captured(node, env):
         result = called(_callee(node), args, kwargs) if control is None else control(recorder, inner, *args)
+    if node.target in PRODUCTS and (attention := fused(recorder, node, env, result)) is not None:
+        return attention
     recorder.adopt(result, [env[used] for used in node.all_input_nodes])
     if node.target in _ADDING_IN_PLACE and (before := recorder.added_to(result)) is not None:
         torch._C._increment_version([result] * (before + 1))

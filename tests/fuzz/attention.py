@@ -1,8 +1,10 @@
 """Random calls of `flex_attention`, compiled and in eager, with their gradients.
 
-    python -m tests.fuzz.attention [--count 200] [--first 0]
+    python -m tests.fuzz.attention [--count 200] [--first 0] [--kernels]
 
-Sizes, layouts, types, functions of scores, masks and where the mask is made are drawn. PyTorch's own function refuses
+Sizes, layouts, types, functions of scores, masks, which tables learn, and where the mask is made are drawn, and whether
+its blocks say less than its function, which is what counts. With `--kernels` a GPU's kernels run, under Triton's
+interpreter. PyTorch's own function refuses
 gradients on CPUs although what is behind it has them: here it is let through.
 """
 
@@ -11,7 +13,8 @@ from __future__ import annotations
 import argparse
 import random
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
@@ -19,7 +22,12 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 import dovetail
+from dovetail.attention import fused, ranges
+from dovetail.codegen.gpu import attention as templates
+from dovetail.ir.attention import Tiles
 from dovetail.ops.calls import attention_blocks
+from dovetail.runtime.gpu import templates as launches
+from tests.codegen_gpu.interpreter import launched_template
 
 Modifier = Callable[..., torch.Tensor]
 #: Error allowed beyond twice eager's, both measured against float64, relative to the largest number of a result.
@@ -37,7 +45,7 @@ class Case:
         self.heads = self.shared * self.groups
         self.rows = r.choice([1, 5, 16, 37, 64, 130])
         self.columns = r.choice([self.rows, self.rows, 1, 24, 70, 129])
-        self.width, self.out_width = r.choice([4, 16, 24]), r.choice([4, 16])
+        self.width, self.out_width = r.choice([4, 16, 24, 80]), r.choice([4, 16, 40])
         self.trained = r.random() < 0.6
         self.slopes = self._floats(self.heads)
         self.table = self._floats(self.rows + self.columns)
@@ -52,6 +60,8 @@ class Case:
         self.scale = r.choice([None, 0.3])
         self.options = r.choice([None, {"BLOCK_M": 32}])
         self.aux = r.choice(["", "", "lse", "aux"])
+        self.learned = [r.random() < 0.7 for _ in range(3)]
+        self.narrow = r.random() < 0.2
         self.inputs = [
             self._strided(self.heads, self.rows, self.width), self._strided(self.shared, self.columns, self.width),
             self._strided(self.shared, self.columns, self.out_width),
@@ -77,7 +87,13 @@ class Case:
         if self.second is not None:
             shown = self.join(shown, self.second(self))
         sizes = self.batch, self.heads, self.rows, self.columns
-        return flex.create_block_mask(shown, *sizes, device="cpu", BLOCK_SIZE=32)
+        made = flex.create_block_mask(shown, *sizes, device="cpu", BLOCK_SIZE=32)
+        if self.narrow:
+            few = made.kv_num_blocks.clamp(max=1)
+            made = flex.BlockMask.from_kv_blocks(
+                few, made.kv_indices, BLOCK_SIZE=32, mask_mod=shown, seq_lengths=sizes[2:]
+            )
+        return made
 
     def function(self) -> Callable[..., Any]:
         score_mod = None if self.score_mod is None else self.score_mod(self)
@@ -100,7 +116,8 @@ class Case:
         function = compiler(self.function())
         given = [self.mask()] if self.place == "argument" else []
         leaves = [t.detach().requires_grad_(self.trained) for t in self.inputs]
-        learned = [t.requires_grad_(self.trained) for t in (self.slopes, self.table, self.bias)]
+        tables = zip((self.slopes, self.table, self.bias), self.learned, strict=True)
+        learned = [t.requires_grad_(self.trained) for t, wanted in tables if wanted]
         found = function(*leaves, *given)
         results = [found] if isinstance(found, torch.Tensor) else [found[0], *_flat(found[1])]
         if not self.trained:
@@ -128,6 +145,8 @@ SCORES: list[Callable[[Any], Modifier]] = [
     lambda c: lambda s, b, h, i, j: torch.where(i >= j, s, -float("inf")),
     lambda c: lambda s, b, h, i, j: s * c.slopes[h].exp() + c.bias[b, h, i, j] / (1 + (i - j).abs()),
     lambda c: lambda s, b, h, i, j: torch.where((i + j) % 2 == 0, s * 0.5, s + c.table[j]),
+    lambda c: lambda s, b, h, i, j: s + c.table[c.documents[b, i]] * c.slopes[c.documents[b][j] % c.heads],
+    lambda c: lambda s, b, h, i, j: s * c.bias[b, h, i, j] + c.table[i],
 ]
 #: Functions of the case that give a mask_mod.
 MASKS: list[Callable[[Any], Modifier]] = [
@@ -137,17 +156,33 @@ MASKS: list[Callable[[Any], Modifier]] = [
     lambda c: lambda b, h, i, j: j < c.lengths[b],
     lambda c: lambda b, h, i, j: (i + j + h) % 3 != 0,
     lambda c: lambda b, h, i, j: i > j,
+    lambda c: lambda b, h, i, j: (i // 16 == j // 16) | (h * 40 < j - i),
     lambda c: flex.noop_mask,
 ]
 
 
-def difference(seed: int) -> str | None:
+@contextmanager
+def using(kernels: bool) -> Iterator[None]:
+    """Kernels of small blocks, where they are asked for."""
+    with ExitStack() as stack:
+        if kernels:
+            stack.enter_context(mock.patch.object(fused, "on_gpu", lambda _: True))
+            stack.enter_context(mock.patch.object(ranges, "FEWEST_UNKNOWN", 1))
+            stack.enter_context(mock.patch.object(templates, "blocks", lambda kind, *_: Tiles(*SIDES[kind], 4, 1)))
+            stack.enter_context(mock.patch.object(launches, "run", launched_template))
+        yield
+
+
+SIDES = {"forward": (16, 32), "query": (16, 16), "key": (32, 16)}
+
+
+def difference(seed: int, kernels: bool = False) -> str | None:
     """What is wrong with the seed's case, in words."""
     case, exact = Case(seed), Case(seed).widened()
     with warnings.catch_warnings(), mock.patch.object(flex, "_validate_device", lambda *_: None):
         warnings.simplefilter("ignore")
         want, truth = case.run(lambda function: function), exact.run(lambda function: function)
-        with mock.patch.object(attention_blocks, "LEAST_ROWS", case.random.choice([8, 32, 128])):
+        with mock.patch.object(attention_blocks, "LEAST_ROWS", case.random.choice([8, 32, 128])), using(kernels):
             got = case.run(lambda function: dovetail.compile(function, fullgraph=True))
     if len(got) != len(want):
         return f"{len(got)} results, {len(want)} expected"
@@ -167,9 +202,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--kernels", action="store_true")
     chosen = parser.parse_args()
     for seed in range(chosen.first, chosen.first + chosen.count):
-        words = difference(seed)
+        words = difference(seed, chosen.kernels)
         if words:
             print(f"seed {seed}: {words}")
         dovetail.reset()

@@ -1,13 +1,19 @@
-"""A few random calls of `flex_attention`: a sample of `python -m tests.fuzz.attention`."""
+"""A few random calls of `flex_attention` and attention that is written out: a sample of `make fuzz-attention`."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.fuzz import written_attention
 from tests.fuzz.attention import difference
 
 
-@pytest.mark.parametrize("start", range(0, 40, 10))
+@pytest.mark.parametrize("start", range(0, 30, 10))
 def test_random_calls(start):
     found = {seed: difference(seed) for seed in range(start, start + 10)}
+    assert {seed: words for seed, words in found.items() if words} == {}
+
+
+def test_random_attention_that_is_written_out():
+    found = {seed: written_attention.difference(seed) for seed in range(12)}
     assert {seed: words for seed, words in found.items() if words} == {}

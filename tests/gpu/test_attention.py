@@ -123,3 +123,54 @@ def test_tables(dtype, width, score_mod, mask_mod):
         if mine is not None:
             error = float((mine.double() - theirs).abs().max() / theirs.abs().max())
             assert error < (1e-4 if dtype is torch.float32 else 4e-2)
+
+
+HIDDEN = torch.rand(2, 1, 256, 256) < 0.3
+
+
+def filled(q, k, v, hidden):
+    weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1)
+    return weights @ v
+
+
+def causal(q, k, v, hidden):
+    follows = torch.ones(256, 256, dtype=torch.bool, device="cuda").triu(1)
+    scores = (torch.matmul(q, k.mT) * 0.1).masked_fill(follows, torch.finfo(q.dtype).min)
+    return torch.matmul(torch.nn.functional.softmax(scores, -1, dtype=torch.float32).to(q.dtype), v)
+
+
+def added(q, k, v, hidden):
+    """Rows of which all is hidden by a number, too."""
+    bias = torch.zeros(hidden.shape, dtype=q.dtype, device="cuda").masked_fill(hidden, torch.finfo(q.dtype).min)
+    return (torch.einsum("bhid,bhjd->bhij", q, k) * 0.1 + bias).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("program", [filled, causal, added])
+@pytest.mark.parametrize("trained", [False, True])
+def test_written_out(dtype, program, trained):
+    tensors = [t.detach().requires_grad_(trained) for t in inputs(dtype, (4, 4), 256, 256, 64)]
+    hidden = HIDDEN.cuda()
+    hidden[0, :, 7] = program is added
+
+    def outcome(fn, given):
+        out = fn(*given, hidden)
+        weights = torch.linspace(-1, 1, out.numel(), device="cuda", dtype=torch.float64).view_as(out).to(out.dtype)
+        return out, *(torch.autograd.grad(out, given, weights) if trained else ())
+
+    got, eager = outcome(dovetail.compile(program, fullgraph=True), tensors), outcome(program, tensors)
+    exact = outcome(program, [t.detach().double().requires_grad_(trained) for t in tensors])
+    for mine, theirs, right in zip(got, eager, exact, strict=True):
+        errors = [float((t.double() - right).abs().max() / right.abs().max()) for t in (mine, theirs)]
+        assert errors[0] < 2 * errors[1] + 2 * torch.finfo(dtype).eps and mine.stride() == theirs.stride()
+
+
+def test_dropout_of_what_is_written_out():
+    """As much is left as is to be, and other places in each call."""
+    program = lambda q, k, v: torch.nn.functional.dropout((q @ k.mT).softmax(-1), 0.25) @ v
+    q, k, _ = inputs(torch.bfloat16, (4, 4), 256, 256, 64)
+    ones = torch.ones_like(k)
+    compiled = dovetail.compile(program, fullgraph=True)
+    first, second = compiled(q, k, ones), compiled(q, k, ones)
+    assert abs(float(first.float().mean()) - 1) < 0.02 and not torch.equal(first, second)
+    assert all(torch.isfinite(g).all() for g in torch.autograd.grad(first.sum(), (q, k)))

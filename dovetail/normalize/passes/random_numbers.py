@@ -75,8 +75,7 @@ class _Draw:
         return plain and dense_order(self.like.shape, self.like.stride()) is not None and self.row[0](self)
 
     def is_small(self) -> bool:
-        numel = self.like.numel()
-        return isinstance(numel, int) and numel <= FEW
+        return draws_few(self.like)
 
     def replace(self, seeds: Node, place: int) -> None:
         self.write, self.seeds, self.place = GraphWriter(self.node.graph, self.node), seeds, place
@@ -238,3 +237,9 @@ def _randint(d: _Draw) -> Node:
     else:
         found = d.call(aten.remainder.Scalar, d.draw("long"), span)
     return d.cast(d.call(aten.add.Tensor, found, low))
+
+
+def draws_few(like: torch.Tensor) -> bool:
+    """Would eager's operator draw little for such a tensor?"""
+    numel = like.numel()
+    return isinstance(numel, int) and numel <= FEW

@@ -54,6 +54,7 @@ from dovetail.ops.fake.symbolic.unbacked import keep_sizes
 from dovetail.ops.fake.tensor import all_fake, run
 from dovetail.ops.own.user_kernel import user_kernel
 from dovetail.ops.table import row_of
+from dovetail.options import Options
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -75,7 +76,7 @@ class AtenRecorder(FakeMode):
     def __init__(self) -> None:
         super().__init__()
         self.graph = torch.fx.Graph()
-        self.templates = False  # may functions be recorded as kernels of a template?
+        self.options: Options | None = None  # of the program; None for what other graphs run
         self.handles: dict[int, Handle] = {}  # by id; the handle keeps its tensor alive
         self.inputs: list[Base] = []
         self.constants: dict[str, torch.Tensor] = {}

@@ -44,7 +44,7 @@ def _val(argument: Any) -> Any:
 
 
 #: Operators of Dovetail's own that do nothing but compute.
-_COMPUTING = frozenset(("dovetail::draw",))
+_COMPUTING = frozenset(("dovetail::draw", "dovetail::template"))
 
 
 def may_raise(operator: Any) -> bool:
