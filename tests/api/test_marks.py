@@ -496,3 +496,21 @@ def test_run_does_not_compile_what_follows_a_break() -> None:
     compiled(X)
     torch.testing.assert_close(dovetail.run(compiled)(X), inner_break(X))
     assert graphs.counts == [1, 1]
+
+
+def test_a_function_in_the_graph_may_give_dictionaries() -> None:
+    @dovetail.allow_in_graph
+    def made(x):
+        return {"total": x.sum(), "parts": (x + 1, {1: x * 2}), "count": 3}
+
+    def fn(x):
+        found = made(x)
+        return x * found["total"] + found["parts"][1][1] * found["count"], found
+
+    x = torch.linspace(1, 2, 3, requires_grad=True)
+    for given in (x.detach(), x):
+        result, expected = dovetail.compile(fn, fullgraph=True)(given), fn(given)
+        torch.testing.assert_close(result, expected)
+        assert list(result[1]) == list(expected[1])
+    (grad,), (wanted,) = (torch.autograd.grad(found[0].sum(), x) for found in (result, expected))
+    torch.testing.assert_close(grad, wanted)

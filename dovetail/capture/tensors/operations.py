@@ -259,17 +259,24 @@ def tensor_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
             found.node = node if node.meta.get("mutates") and node.graph is found.node.graph else found.node
         return found
     if isinstance(result, (tuple, list)) and not isinstance(result, torch.Size):
-        items = []
-        for k, item in enumerate(result):
-            if isinstance(item, (torch.Tensor, tuple, list)):
-                pick = s.graph.call_function(operator.getitem, (node, k))
-                pick.meta["stack"] = node.meta["stack"]
-                items.append(tensor_result(s, pick, item))
-            else:
-                items.append(s.from_native(item))
+        items = [_item(s, node, k, item) for k, item in enumerate(result)]
         kind = type(result)
         return ListValue(items) if kind is list else TupleValue(items, kind)
+    if type(result) is dict and all(type(key) in (str, int) for key in result):
+        made = DictValue()
+        for key, item in result.items():
+            made.put(s, Const(key), _item(s, node, key, item))
+        return made
     return s.from_native(result)
+
+
+def _item(s: Session, node: torch.fx.Node, key: Any, item: Any) -> Value:
+    """What a container that a node gives holds under an index or a key."""
+    if not isinstance(item, (torch.Tensor, tuple, list, dict)):
+        return s.from_native(item)
+    pick = s.graph.call_function(operator.getitem, (node, key))
+    pick.meta["stack"] = node.meta["stack"]
+    return tensor_result(s, pick, item)
 
 
 def _kind(s: Session, node: torch.fx.Node, result: torch.Tensor) -> type:
