@@ -20,7 +20,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-turns fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -179,6 +179,10 @@ fuzz-parts: $(READY)
 # Layers that are almost equal, each compiled by itself: what they share, and what they must not.
 fuzz-layers: $(READY)
 	$(BIN)/python -m tests.fuzz.layers $(ARGS)
+
+# Models of many layers in one graph, of which a few are compiled where all are alike.
+fuzz-turns: $(READY)
+	$(BIN)/python -m tests.fuzz.turns $(ARGS)
 
 # Every operator of the database behind a convolution, where layouts are other than in eager.
 fuzz-layouts: $(READY)

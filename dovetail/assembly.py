@@ -154,7 +154,8 @@ class Inference:
 @dataclass(frozen=True)
 class Training:
     """Of the graphs, placeholders and results are needed. `random`, `once`: see `CompiledPair`. `inner` is the call of
-    the forward program, `call` that of both as one node of PyTorch's graph."""
+    the forward program, `call` that of both as one node of PyTorch's graph. `turns`: is it put together of a few of the
+    graph's equal turns?"""
 
     forward: Built
     backward: Built
@@ -164,6 +165,7 @@ class Training:
     once: str
     inner: CallPlan
     call: CallPlan
+    turns: bool = False
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ def inference(
 
 def training(
     halves: tuple[Built, Built], joint: JointGraph, pair: Pair, graph: torch.fx.GraphModule,
-    random: frozenset[torch.device], once: str, late: bool,
+    random: frozenset[torch.device], once: str, late: bool, turns: bool = False,
 ) -> Training:  # fmt: skip
     forward = halves[0]
     call = replace(
@@ -229,7 +231,7 @@ def training(
         detached=without_gradient(joint, pair), rewritten=joint.rewritten, results=joint.results,
         passed=joint.passed, watched=joint.tangents[0][1],
     )  # fmt: skip
-    return Training(*halves, joint, pair, random, once, program_call(forward, pair.forward), call)
+    return Training(*halves, joint, pair, random, once, program_call(forward, pair.forward), call, turns)
 
 
 def written_by(joint: JointGraph) -> list[int]:

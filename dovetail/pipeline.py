@@ -1,10 +1,11 @@
 """The stages of one compilation, in order. No other file names them all.
 
     capture    run the bytecode symbolically: a torch-level graph, guards, residual code
+    repeats    of many equal layers a few, which go on in the place of all
     normalize  the graph on fake tensors: functional ATen operators
     autograd   which half computes what, where gradients are wanted
     lower      each operator as loops over symbolic indices
-    schedule   which loops share a kernel, and where temporaries live
+    schedule   which loops share a kernel, and where temporaries live; then all layers come back
     codegen    kernels as LLVM IR, the host program as Python
     runtime    machine code, what a call needs around it, and a callable
     guards     the residual code around the callable, behind what it relies on: an entry
@@ -14,24 +15,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.fx
 
-from dovetail import attention, guards, targets
+from dovetail import attention, guards, repeats
 from dovetail.assembly import (
     AsCaptured,
     Built,
     Compiled,
-    OnGpu,
     Operators,
     Partial,
-    Parts,
     Plan,
-    Single,
     assemble,
     called,
     inference,
@@ -43,17 +41,14 @@ from dovetail.assembly import (
 from dovetail.autograd import draws, partition, unrepeatable
 from dovetail.autograd.partial_backward import tells_sizes, without
 from dovetail.autograd.partition import exposed
+from dovetail.building import Change, build, scheduled_loops
 from dovetail.callees import HOOKS
 from dovetail.capture.driver import capture, capture_with_breaks
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.capture.numbers.number_cuts import Piece, cut, takes_numbers_out
-from dovetail.codegen.host import checked, staged
-from dovetail.codegen.host import program as host
-from dovetail.codegen.host.library_calls import HAS_OUT
 from dovetail.compilation import ONCE, tell_captured
 from dovetail.config import config
 from dovetail.diagnostics.events import Events
-from dovetail.diagnostics.kernels import kernels_text
 from dovetail.diagnostics.values import compared
 from dovetail.errors import InternalError, Unsupported
 from dovetail.interop.backends import BUILT_IN, call_backend
@@ -66,20 +61,15 @@ from dovetail.ir.aten import (
     Pair,
     parts_of,
     results_of,
-    subprograms,
 )
 from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Captured
 from dovetail.ir.checks import assumed
-from dovetail.ir.devices import traits
 from dovetail.ir.graphtext import graph_text
-from dovetail.ir.liveness import writes
-from dovetail.ir.loops import Batch, Group, Program
+from dovetail.ir.loops import Program
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import turns_settings
-from dovetail.ir.staged import Part, Ref, Staged
-from dovetail.ir.text import fusion_text, program_text
 from dovetail.ir.varying import CONSTANT, Varying
-from dovetail.lower import in_stages, in_turns, lower
+from dovetail.lower import in_stages
 from dovetail.normalize import normalize, normalize_joint
 from dovetail.normalize.interpret import interpreter
 from dovetail.normalize.passes.dead_code import remove_dead
@@ -91,6 +81,8 @@ from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.symbolic.unbacked import discovering
 from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
+from dovetail.repeats import Irregular, Row, Unfolding
+from dovetail.repeats.graphs import given_backward, whole_aten, whole_joint, whole_pair
 from dovetail.runtime.call.autograd import CompiledPair, partly_of
 from dovetail.runtime.call.overlap import Overlap, several_in_one_place
 from dovetail.runtime.call.pieces import run_in_pieces
@@ -101,7 +93,6 @@ from dovetail.runtime.call.wrapped import Again, depends, put_together
 from dovetail.runtime.call.wrapped import differentiable as differentiable_whole
 from dovetail.runtime.call.wrapped import inference as inference_whole
 from dovetail.runtime.dispatch.reentrancy import allowed
-from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
 if TYPE_CHECKING:
     from dovetail.compilation import Compilation
@@ -190,7 +181,7 @@ def as_captured(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Opti
 
 def compile_graph(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
     """The default backend: a callable of the graph's inputs that returns its outputs."""
-    return Stages(graph, fakes, options, events, build).compiled()
+    return Stages(graph, fakes, options, events, build, not events.watched).compiled()
 
 
 def compile_aten(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Compiled:
@@ -211,7 +202,8 @@ MOST_PARTIAL = 8  # backward programs of a function for some of its results; fur
 
 #: Compiles one functional graph, `(graph, consumes, options, events, prefix of stages)`; None where it cannot.
 #: `consumes`: its callable takes a list of the inputs, which it empties.
-Builder = Callable[[AtenGraph, bool, Options, Events, str], Built | None]
+#: The last argument changes the scheduled program.
+Builder = Callable[[AtenGraph, bool, Options, Events, str, Change | None], Built | None]
 
 
 @dataclass(frozen=True)
@@ -223,6 +215,7 @@ class Stages:
     options: Options
     events: Events
     builder: Builder
+    shortens: bool = False  # are equal turns of the graph compiled a few times, rather than each?
 
     def compiled(self) -> Compiled:
         graph, fakes, events = self.graph, self.fakes, self.events
@@ -236,7 +229,7 @@ class Stages:
         if used is not None and any(is_wrapper(n.meta.get("fake")) for n in graph.graph.nodes):
             found = None if used else self.apart()
             return found or as_captured(graph, fakes, self.options, events)
-        plan, partial = (None, None) if used is None else self.plan(used)
+        plan, partial = (None, None) if used is None else self.shortened(used) or self.plan(used)
         if plan is None:
             return as_captured(graph, fakes, self.options, events)
         events.planned(plan)
@@ -261,13 +254,10 @@ class Stages:
         """What the graph becomes, None if PyTorch is to run it, and what makes backward programs for some of its
         results. `used`: see `without_gradients`."""
         graph, fakes, events = self.graph, self.fakes, self.events
-        late = any(n.target is assumed and not n.args[1] for n in graph.graph.nodes)
-        trains = needs_autograd(fakes) and not used
         try:
-            with events.stage("normalize"):
-                found = (normalize_joint if trains else normalize)(graph, fakes, self.options)
+            found = self.normalized(needs_autograd(fakes) and not used)
             if isinstance(found, JointGraph):
-                return self.train(found, late)
+                return self.train(found)
         except NumberNeeded:
             return None, None  # PyTorch's operators take the number when they run
         except NotDifferentiable as error:
@@ -275,17 +265,26 @@ class Stages:
             return None, None
         events.artifact("aot_graphs", lambda: aten_text(found))
         overlaps = several_in_one_place(fakes, [k for k, _ in found.mutated])
-        program = None if overlaps else self.builder(found, False, self.options, events, "")
+        program = None if overlaps else self.builder(found, False, self.options, events, "", None)
         if program is None:
             return None, None
-        return inference(program, found, graph, needs_autograd(fakes), used, late), None
+        return inference(program, found, graph, needs_autograd(fakes), used, self.late), None
 
-    def train(self, joint: JointGraph, late: bool) -> tuple[Plan | None, Partial | None]:
+    @property
+    def late(self) -> bool:
+        """May the graph find out too late that sizes are not what it was made for?"""
+        return any(n.target is assumed and not n.args[1] for n in self.graph.graph.nodes)
+
+    def normalized(self, trains: bool) -> AtenGraph | JointGraph:
+        with self.events.stage("normalize"):
+            return (normalize_joint if trains else normalize)(self.graph, self.fakes, self.options)
+
+    def train(self, joint: JointGraph) -> tuple[Plan | None, Partial | None]:
         pair = self.pair(joint)
         halves = None if several_in_one_place(self.fakes, written_by(joint)) else self.halves(pair)
         if halves is None:
             return None, None
-        plan = training(halves, joint, pair, self.graph, draws(pair.forward), unrepeatable(joint), late)
+        plan = training(halves, joint, pair, self.graph, draws(pair.forward), unrepeatable(joint), self.late)
         return plan, self.partial(joint, pair)
 
     def pair(self, joint: JointGraph) -> Pair:
@@ -297,24 +296,27 @@ class Stages:
         return pair
 
     def halves(self, pair: Pair) -> tuple[Built, Built] | None:
-        forward = self.builder(pair.forward, False, self.options, self.events, "forward ")
-        backward = self.builder(pair.backward, True, self.options, self.events, "backward ")
+        forward = self.builder(pair.forward, False, self.options, self.events, "forward ", None)
+        backward = self.builder(pair.backward, True, self.options, self.events, "backward ", None)
         return None if forward is None or backward is None else (forward, backward)
 
-    def partial(self, joint: JointGraph, pair: Pair) -> Partial:
-        """Makes the backward program for some of the tangents, when a call first needs it."""
+    def partial(
+        self, joint: JointGraph, pair: Pair, unfolding: Callable[[Set[str]], Change] | None = None
+    ) -> Partial:
+        """Makes the backward program for some of the tangents, when a call first needs it. `unfolding` gives that of a
+        graph of few turns all of them; it is told which tangents are absent."""
         tangents, events = [name for name, _ in joint.tangents], self.events
         left = MOST_PARTIAL
 
         def made(there: int) -> tuple[Built, bool]:
             nonlocal left
             absent = {name for k, name in enumerate(tangents) if not there >> k & 1}
-            graph = without(pair.backward, {*tangents}, absent)
-            remove_dead(graph)
+            graph = without_tangents(joint, pair, absent)
             events.artifact("aot_graphs", lambda: f"backward, without {', '.join(sorted(absent))}\n{aten_text(graph)}")
             left -= 1
-            few = left >= 0 or in_stages(graph) is not None
-            program = (self.builder if few else _operators)(graph, True, self.options, events, "backward ")
+            few = left >= 0 or in_stages(graph) is not None or unfolding is not None
+            unfold = None if unfolding is None else unfolding(absent)
+            program = (self.builder if few else _operators)(graph, True, self.options, events, "backward ", unfold)
             if program is None:
                 raise InternalError("codegen", "a part of a backward pass cannot be compiled, though the whole can")
             if events.on_partial is not None:
@@ -325,6 +327,61 @@ class Stages:
 
     def hint(self, text: str) -> None:
         self.events.artifact("perf_hints", lambda: text)
+
+    # ------------------------------------------------------------ graphs of equal turns
+
+    def shortened(self, used: Sequence[int]) -> tuple[Plan, Partial | None] | None:
+        """The plan, where the graph is made of equal turns, of which a few are compiled; None where it is not."""
+        if used or not self.shortens:
+            return None
+        with self.events.stage("repeats"):
+            found = repeats.find(self.graph, self.fakes)
+        if found is None:
+            return None
+        few, fewer = (replace(self, graph=each.graph, fakes=each.fakes) for each in found)
+        trains, inputs = needs_autograd(self.fakes), found[0].inputs
+        try:
+            graphs = few.normalized(trains), fewer.normalized(trains)
+            return (self.train_turns if isinstance(graphs[0], JointGraph) else self.infer_turns)(*graphs, inputs)
+        except (Irregular, NumberNeeded, NotDifferentiable) as error:
+            self.hint(f"all turns of a loop are compiled: {error}")
+            return None
+
+    def infer_turns(self, few: Any, fewer: Any, inputs: Row) -> tuple[Plan, None] | None:
+        whole, less = whole_aten(few, inputs), self.loops(fewer, "")
+        program = self.builder(few, False, self.options, self.events, "", Unfolding(inputs, less))
+        if program is None:
+            return None
+        return inference(program, whole, self.graph, needs_autograd(self.fakes), (), self.late), None
+
+    def train_turns(self, few: Any, fewer: Any, inputs: Row) -> tuple[Plan, Partial] | None:
+        options, events = self.options, self.events
+        whole, pair, less = whole_joint(few, inputs), self.pair(few), self.pair(fewer)
+        unfold = Unfolding(inputs, self.loops(less.forward, "forward "))
+        forward = self.builder(pair.forward, False, options, events, "forward ", unfold)
+        if forward is None or unfold.outputs is None:
+            return None
+        given = given_backward(pair, inputs, unfold.outputs)
+
+        def unfolding(absent: Set[str]) -> Unfolding:
+            """Of the backward program without some tangents."""
+            names = [n.name for n in pair.backward.graph.nodes if n.op == "placeholder"]
+            gone = [] if tells_sizes(pair.backward) else [k for k, name in enumerate(names) if name in absent]
+            others = self.loops(without_tangents(fewer, less, absent), "backward ")
+            return Unfolding(given.without(gone), others, inputs)
+
+        backward = self.builder(pair.backward, True, options, events, "backward ", unfolding(frozenset()))
+        if backward is None:
+            return None
+        both = whole_pair(pair, inputs, unfold.outputs, given)
+        draw = draws(pair.forward), unrepeatable(few)
+        plan = training((forward, backward), whole, both, self.graph, *draw, self.late, turns=True)
+        return plan, self.partial(few, pair, unfolding)
+
+    def loops(self, aten: AtenGraph, prefix: str) -> Program | None:
+        """The scheduled program of a graph that is not to run."""
+        found = scheduled_loops(aten, self.options, self.events, prefix)
+        return None if found is None else found[1]
 
     # ------------------------------------------------------------ tensors that are made of others
 
@@ -351,7 +408,7 @@ class Stages:
         aten = apart.aten
         self.events.artifact("aot_graphs", lambda: aten_text(aten))
         outputs = compile_output_builder(aten.returned, inputs_of(apart), results_of(aten))
-        program = self.builder(aten, False, self.options, self.events, "")
+        program = self.builder(aten, False, self.options, self.events, "", None)
         if program is None:
             return None
         around = replace(program_call(program, aten), no_grad=needs_autograd(self.fakes))
@@ -389,112 +446,30 @@ def _no_partial(there: int) -> Any:
     raise InternalError("runtime", "part of a backward pass is not run by the compiled program here")
 
 
-def partials(graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events) -> Partial:
-    """What makes backward programs for some of the results of a graph that was compiled for training before."""
+def without_tangents(joint: JointGraph, pair: Pair, absent: Set[str]) -> AtenGraph:
+    """The backward graph without some tangents."""
+    graph = without(pair.backward, {name for name, _ in joint.tangents}, absent)
+    remove_dead(graph)
+    return graph
+
+
+def partials(
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, turns: bool
+) -> Partial:
+    """What makes backward programs for some of the results of a graph that was compiled for training before. `turns`:
+    was it as one of equal turns? (`Training.turns`)"""
+    stages = Stages(graph, fakes, options, events, build, shortens=turns)
+    if turns:
+        found = stages.shortened(())
+        if found is None or found[1] is None:
+            raise InternalError("repeats", "the turns of a graph were equal, and are not now")
+        return found[1]
     joint = normalize_joint(graph, fakes, options)
     assert isinstance(joint, JointGraph)
-    return Stages(graph, fakes, options, events, build).partial(joint, partition(joint))
+    return stages.partial(joint, partition(joint))
 
 
-def _operators(aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "") -> Built | None:
+def _operators(
+    aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "", unfold: Change | None = None
+) -> Built | None:
     return None if in_stages(aten) is not None else Operators(interpreter(aten), consumes)
-
-
-def build(
-    aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "", own: bool = True
-) -> Built | None:
-    """From operators to texts; None if the graph computes where there are no kernels. `own`: are its inputs those of
-    the compiled function, unless the callable takes a list?"""
-    own = own and not consumes
-    stages = in_stages(aten)
-    if stages is None and not options.without_graphs:
-        stages = in_turns(aten)
-    if stages is not None:
-        return _build_stages(stages, consumes, options, events, prefix, own)
-    return _build(aten, consumes, options, events, prefix, own=own)
-
-
-def _build_stages(
-    stages: Staged, consumes: bool, options: Options, events: Events, prefix: str, own: bool
-) -> Built | None:
-    """What finds out sizes is called between parts that are compiled on their own."""
-    parts: list[Single] = []
-    for step in stages.steps:
-        if isinstance(step, Part):
-            moving = [k for k, v in enumerate(step.given) if isinstance(v, Ref) and v.name not in stages.inputs]
-            part = _build(step.graph, False, options, events, prefix, stages.waits, moving, own)
-            if part is None:
-                return None
-            parts.append(part)
-    text = staged.generate(stages, consumes=consumes)
-    events.artifact("output_code", lambda: text.text)
-    return Parts(text, tuple(parts))
-
-
-def _build(
-    aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str, waits: str = "",
-    moving: Sequence[int] = (), own: bool = False,
-) -> Single | None:  # fmt: skip
-    """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
-    are made anew for each call. `own`: are the others those of the compiled function?"""
-    for inner in subprograms(aten):
-        inner.built = tuple(build(g, False, options, events, own=False) for g in inner.graphs)
-        inner.callables = tuple(
-            _callable(g, made, events) for g, made in zip(inner.graphs, inner.built, strict=True)
-        )
-
-    with events.stage(f"{prefix}lower"):
-        loops = lower(aten, options)
-    events.artifact("lowered", lambda: program_text(loops))
-    if why := no_kernels(loops):
-        events.artifact("perf_hints", lambda: f"runs uncompiled: {why}")
-        return None
-
-    with events.stage(f"{prefix}schedule"):
-        scheduled = schedule(loops, options)
-    events.artifact("schedule", lambda: program_text(scheduled))
-    events.artifact("fusion", lambda: fusion_text(loops, scheduled))
-
-    with events.stage(f"{prefix}codegen"):
-        groups = [item for item in scheduled.items if isinstance(item, Group)]
-        targets.begin((), {b.device for group in groups for b in writes(group).values()})
-        kernels = targets.generate_all(groups, options)
-        fused, scheduled = scheduled, reuse(gather(scheduled, kernels))
-        batches = [item for item in scheduled.items if isinstance(item, Batch)]
-        kernels |= {b.name: targets.generate(b.groups[0], options, many=True) for b in batches}
-        targets.begin(kernels[item.name] for item in scheduled.items if isinstance(item, (Group, Batch)))
-        memory = plan_memory(scheduled, HAS_OUT)
-        writer = checked if options.check_kernels else host
-        text = writer.generate(scheduled, kernels, memory, consumes=consumes)
-    events.artifact("output_code", lambda: text.text)
-    events.artifact("kernels", lambda: kernels_text(prefix, loops, fused, scheduled, kernels, memory, text))
-    events.artifact("kernel_code", lambda: "\n".join(kernel.text for kernel in text.kernels))
-
-    if not any(traits(d).records for d in devices(scheduled)):
-        return Single(text, prefix, consumes)
-    facts = replace(graph_facts(scheduled, aten.saved), moving=frozenset(moving), own=own)
-    return Single(text, prefix, consumes, OnGpu(facts, unrecorded(scheduled, options, waits), scheduled))
-
-
-def _callable(graph: AtenGraph, built: Built | None, events: Events) -> Compiled:
-    """A graph that an operator runs, and what it has become."""
-    plain = interpreter(graph)
-    return plain if built is None else load_call(CallPlan(checks=built.checks), built.load(events), plain)[0]
-
-
-def unrecorded(program: Program, options: Options, waits: str) -> str:
-    """Why a GPU's program will have no CUDA graph; empty if it will."""
-    why = options.without_graphs or ("kernels are checked" if options.check_kernels else "")
-    why = why or (f"{waits} finds out a size, and the program waits for the device to tell it" if waits else "")
-    return why or ("several devices take part" if len(devices(program)) > 1 else unrecordable(program))
-
-
-def devices(program: Program) -> set[torch.device]:
-    """Where it reads and writes."""
-    return {b.device for b in program.inputs} | {b.device for i in program.items for b in writes(i).values()}
-
-
-def no_kernels(program: Program) -> str:
-    """Why a device that the program computes on has no kernels; empty if all have."""
-    reasons = (targets.unavailable(d) for d in sorted(devices(program), key=str))
-    return next((why for why in reasons if why), "")

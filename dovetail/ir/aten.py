@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -121,6 +121,29 @@ def results_of(aten: AtenGraph) -> list:
 def output_of(graph: torch.fx.Graph) -> torch.fx.Node:
     """Its last node, whose argument the graph returns."""
     return next(node for node in reversed(graph.nodes) if node.op == "output")
+
+
+@dataclass(frozen=True)
+class EndNode:
+    """In the place of the node of an input, or of the results, for which their own values stand."""
+
+    name: str
+    op: str
+    meta: dict[str, Any]
+    args: tuple = ()
+
+
+@dataclass(frozen=True)
+class GraphEnds:
+    """In the place of a graph of which only inputs and results are needed."""
+
+    nodes: list[EndNode]
+
+
+def ends(inputs: Iterable[tuple[str, Any]], results: list) -> Any:
+    """In the place of a graph: names of inputs and what they look like, and what results look like."""
+    nodes = [EndNode(name, "placeholder", {"val": value}) for name, value in inputs]
+    return GraphEnds([*nodes, EndNode("output", "output", {}, (results,))])
 
 
 # ---------------------------------------------------------------- forward and backward

@@ -140,7 +140,8 @@ class Keeping:
 
     def partial(self, name: str, kept: Kept) -> Partial | None:
         """Makes backward programs for some results, or takes those that are kept."""
-        if not isinstance(kept.plan, Training):
+        plan = kept.plan
+        if not isinstance(plan, Training):
             return None
         graph, fakes = kept.captured.graph, [given.fake for given in kept.captured.inputs]
         store, options, events, given, taken = self.store, self.options, self.events, self.given, self.taken
@@ -155,7 +156,7 @@ class Keeping:
             if not remade:  # the stages are needed after all
                 pipeline = loaded("dovetail.pipeline")
                 with _as_captured(taken):
-                    remade.append(pipeline.partials(graph.module, fakes, options, events))
+                    remade.append(pipeline.partials(graph.module, fakes, options, events, plan.turns))
             return remade[0](there)
 
         return made

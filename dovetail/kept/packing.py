@@ -24,7 +24,7 @@ from dovetail.assembly import OnGpu, Operators, Single
 from dovetail.diagnostics.events import Events
 from dovetail.exporting.encoding import SINGLE, SPACES, function_name
 from dovetail.ir import dims, loops
-from dovetail.ir.aten import DATA, AtenGraph, JointGraph, Pair, Subprogram, results_of
+from dovetail.ir.aten import DATA, AtenGraph, JointGraph, Pair, Subprogram, ends, results_of
 from dovetail.ir.devices import HOST
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.kernel import HostProgram
@@ -383,27 +383,8 @@ def _aten(aten: AtenGraph) -> Any:
 
 
 def _made_aten(inputs: Any, results: Any, written: Any, *rest: Any) -> AtenGraph:
-    nodes = [PackedPlace(name, "placeholder", {"val": value}) for name, value in inputs]
-    graph: Any = PackedEnds([*nodes, PackedPlace("output", "output", {}, (results,))])
     constants, *others = rest
-    return AtenGraph(graph, tuple((k, None) for k in written), constants, *others)  # type: ignore[misc]
-
-
-@dataclass(frozen=True)
-class PackedPlace:
-    """In the place of the node of an input, or of the results, for which their own values stand."""
-
-    name: str
-    op: str
-    meta: dict[str, Any]
-    args: tuple = ()
-
-
-@dataclass(frozen=True)
-class PackedEnds:
-    """In the place of a graph of which only inputs and results are needed."""
-
-    nodes: list[PackedPlace]
+    return AtenGraph(ends(inputs, results), tuple((k, None) for k in written), constants, *others)  # type: ignore[misc]
 
 
 def _joint(joint: JointGraph) -> Any:

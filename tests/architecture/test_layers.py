@@ -7,7 +7,9 @@ from .project import PACKAGE, load, owner, report
 MODULES = load()
 NAMES = frozenset(m.name for m in MODULES)
 
-PHASES = ("bytecode", "capture", "guards", "normalize", "autograd", "lower", "schedule", "codegen", "runtime")
+PHASES = (
+    "bytecode", "capture", "guards", "repeats", "normalize", "autograd", "lower", "schedule", "codegen", "runtime",
+)  # fmt: skip
 SHARED = {"ir", "ops", "errors", "options"}
 ANYTHING = None
 
@@ -27,6 +29,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "callees": {"ir", "loading"},
     "public": {"diagnostics", "errors", "interop", "ir", "runtime"},
     "pipeline": ANYTHING,
+    "building": ANYTHING,
     # Between a compilation, which asks for what is kept, and what it is made of.
     "kept": SHARED | {"assembly", "config", "diagnostics", "exporting", "guards", "loading", "runtime", "targets"},
     "assembly": SHARED | {"diagnostics", "runtime", "targets"},

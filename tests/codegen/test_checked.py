@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 import dovetail
-from dovetail import assembly, pipeline, targets
+from dovetail import assembly, building, targets
 from dovetail.codegen import cpu, gpu
 from dovetail.codegen.host import checked as checked_host
 from dovetail.codegen.host.program import Host
@@ -84,7 +84,7 @@ def test_machine_code(many):
 
 
 def test_checked_kernels_are_not_recorded():
-    assert "checked" in pipeline.unrecorded(Program((), (), ()), CHECKED, "")
+    assert "checked" in building.unrecorded(Program((), (), ()), CHECKED, "")
 
 
 def transposed(rows: int, columns: int, x: torch.Tensor, y: torch.Tensor) -> Group:
@@ -227,14 +227,14 @@ def swap_sizes(patch: pytest.MonkeyPatch) -> None:
 
 def shorten_buffers(patch: pytest.MonkeyPatch) -> None:
     """The program has less memory for its temporaries than its kernels write."""
-    reuse = pipeline.reuse
+    reuse = building.reuse
 
     def shrunk(program: Any) -> Any:
         plain = Buffer.span.fget
         patch.setattr(Buffer, "span", property(lambda self: plain(self) - (self.kind == "temporary")))
         return reuse(program)
 
-    patch.setattr(pipeline, "reuse", shrunk)
+    patch.setattr(building, "reuse", shrunk)
 
 
 def turn_views(patch: pytest.MonkeyPatch) -> None:

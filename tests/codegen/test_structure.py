@@ -7,10 +7,10 @@ import itertools
 import torch
 
 from dovetail.codegen.cpu import generate, kernel
-from dovetail.codegen.cpu.structure import Structure
 from dovetail.ir import dims
 from dovetail.ir.loops import Check, Const, Group, Load, Local, Loop, Reduce, Store
 from dovetail.ir.ranges import new_range
+from dovetail.ir.structure import Structure
 from tests.codegen.harness import buffer, op, run
 
 

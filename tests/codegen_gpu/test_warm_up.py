@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dovetail import pipeline
+from dovetail import building
 from dovetail.ir.loops import LibraryCall
 from dovetail.options import Options
 from dovetail.runtime.gpu import warm_up
@@ -89,5 +89,5 @@ def test_it_happens_where_the_program_will_run(name, monkeypatch):
     """On another stream cuBLAS would take memory that nobody uses."""
     options, waits, why = RECORDED[name]
     program = lowered(lambda x, w: ((x @ w) @ w @ w,), X, W)
-    found = pipeline.unrecorded(program, Options(**options), waits)
+    found = building.unrecorded(program, Options(**options), waits)
     assert found.startswith(why) and bool(found) == bool(why)

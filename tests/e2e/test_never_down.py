@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import dovetail
-from dovetail import assembly, compilation, pipeline
+from dovetail import assembly, building, compilation, pipeline
 from dovetail.capture import driver as capture_entry
 from dovetail.capture.calling import calls
 from dovetail.capture.session import Session
@@ -54,10 +54,10 @@ STAGES: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "normalize": (pipeline, "normalize", lambda _: fail),
     "normalize_joint: normalize": (pipeline, "normalize_joint", lambda _: fail),
     "autograd": (pipeline, "partition", lambda _: fail),
-    "lower": (pipeline, "lower", lambda _: fail),
-    "schedule": (pipeline, "schedule", lambda _: fail),
+    "lower": (building, "lower", lambda _: fail),
+    "schedule": (building, "schedule", lambda _: fail),
     "codegen": (cpu, "generate", lambda _: fail),
-    "host: codegen": (pipeline.host, "generate", lambda _: fail),
+    "host: codegen": (building.host, "generate", lambda _: fail),
     "kernels: load": (cpu_runtime, "load", lambda _: fail),
     "program: load": (assembly, "load_program", lambda _: fail),
     "run": (assembly, "load_program", fail_when_run),

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from dovetail import compilation, pipeline
+from dovetail import building, compilation, pipeline
 from dovetail.codegen import cpu
 from dovetail.commands.minify import minified
 from dovetail.diagnostics import repro
@@ -108,7 +108,7 @@ def reads(word: str) -> Callable[..., bool]:
 
 def for_symbols(name: str, instead: str) -> Patch:
     """An operator is lowered as another one is where sizes are symbolic."""
-    original = pipeline.lower
+    original = building.lower
 
     def lower(graph: Any, options: Any) -> Any:
         fakes = [node.meta.get("val", node.meta.get("fake")) for node in graph.graph.nodes]
@@ -118,7 +118,7 @@ def for_symbols(name: str, instead: str) -> Patch:
                 lowering(name, instead)(patch)
             return original(graph, options)
 
-    return lambda patch: patch.setattr(pipeline, "lower", lower)
+    return lambda patch: patch.setattr(building, "lower", lower)
 
 
 def transposed(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,7 +157,7 @@ FAULTS: dict[str, tuple[Patch, bool]] = {
     ),
     "generating a kernel fails": (stage(cpu, "generate", mentions("fcmp", "fdiv")), False),
     "the layout of a result is wrong": (
-        stage(pipeline.host, "generate", mentions("(128, 16, 1, )"), rewritten("(128, 16, 1, )", "(128, 1, 8, )")),
+        stage(building.host, "generate", mentions("(128, 16, 1, )"), rewritten("(128, 16, 1, )", "(128, 1, 8, )")),
         False,
     ),
     "loading crashes": (stage(cpu_runtime, "load", reads("fcmp"), crashing), False),

@@ -22,7 +22,6 @@ from dovetail.codegen.cpu.entry import EntryFunction
 from dovetail.codegen.cpu.expressions import Expressions
 from dovetail.codegen.cpu.loops import LoopEmitter, NestEmitter, States, accumulators, position
 from dovetail.codegen.cpu.split import PhaseSplit, wanted
-from dovetail.codegen.cpu.structure import Structure
 from dovetail.codegen.cpu.target import Processor, host
 from dovetail.codegen.cpu.types import type_of
 from dovetail.ir import dims, stores
@@ -30,6 +29,7 @@ from dovetail.ir.dims import Symbol
 from dovetail.ir.kernel import REPORT, Access, Kernel, report
 from dovetail.ir.liveness import buffers, nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Store
+from dovetail.ir.structure import Structure
 from dovetail.options import Options
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from dovetail import assembly, pipeline, targets
+from dovetail import assembly, building, targets
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.errors import Unsupported
 from dovetail.ops.fake.tensor import FakeTensor
@@ -46,7 +46,7 @@ def texts(program: Program, seed: int, device: str) -> Texts:
     request = Request(True, program.dynamic, sinks=(sink,))
     if isinstance(fn, nn.Module):
         fn = type(fn).forward.__get__(fn)
-    with _unloaded(device), torch.set_grad_enabled(program.trains):
+    with unloaded(device), torch.set_grad_enabled(program.trains):
         try:
             request.compile(fn, args, {}, 0, [])
         except Unsupported as error:
@@ -55,14 +55,14 @@ def texts(program: Program, seed: int, device: str) -> Texts:
 
 
 @contextlib.contextmanager
-def _unloaded(device: str) -> Iterator[None]:
+def unloaded(device: str) -> Iterator[None]:
     """Kernels are texts alone. For a GPU, everything after normalize takes the graph's tensors to lie on one."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(assembly, "load_kernels", lambda kernels, *_: {k.symbol: print for k in kernels})
         if device == "cuda":
             patched.setattr(targets, "unavailable", lambda device: "")
-            lower = pipeline.lower
-            patched.setattr(pipeline, "lower", lambda aten, options: lower(_moved(aten), options))
+            lower = building.lower
+            patched.setattr(building, "lower", lambda aten, options: lower(_moved(aten), options))
         yield
 
 

@@ -1,4 +1,4 @@
-"""What two groups must have in common to be the same kernel: everything but names.
+"""What two groups must have in common to be the same kernel: everything but names; and a group under other names.
 
 Repeated layers give groups that differ only in the names of ranges, buffers and results. Their
 structures are equal, and writing the structure down is several times cheaper than the kernel. The kernel is made of
@@ -7,6 +7,7 @@ the `renamed` group: names order what is added up, and the next to ask may have 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -56,7 +57,9 @@ class Structure:
 
     def renamed(self) -> Group:
         """The group with numbers for names: groups of one key are one such group."""
-        return _Renaming(self._ranges, self.by_number(), self._results).group(self.group)
+        ranges: dict[Symbol, Dim] = {s: new_range(f"i{k}", s.extent) for s, k in self._ranges.items()}  # type: ignore[arg-type]
+        buffers = {b.name: replace(b, name=name) for name, b in self.by_number().items()}
+        return _Renaming("group", ranges, buffers, {n: f"r{k}" for n, k in self._results.items()}).group(self.group)
 
     def by_number(self) -> dict[str, Buffer]:
         """The buffers under their names in the renamed group."""
@@ -136,18 +139,26 @@ class Structure:
         return ("op", node.name, tuple(self._exprs[a] for a in node.args), node.dtype)
 
 
-class _Renaming:
-    """Of ranges, buffers and results, each to its number."""
+def with_buffers(group: Group, name: str, buffers: Mapping[str, Buffer]) -> Group:
+    """The group under another name, with others for the buffers of these names."""
+    return _Renaming(name, {}, buffers, {}).group(group)
 
-    def __init__(self, ranges: dict[Symbol, int], buffers: dict[str, Buffer], results: dict[str, int]) -> None:
-        self.ranges: dict[Symbol, Dim] = {s: new_range(f"i{k}", s.extent) for s, k in ranges.items()}  # type: ignore[arg-type]
-        self.buffers = {b.name: replace(b, name=name) for name, b in buffers.items()}
-        self.results = {name: f"r{k}" for name, k in results.items()}
+
+class _Renaming:
+    """Of ranges, buffers and results that are named in the mappings."""
+
+    def __init__(
+        self, name: str, ranges: Mapping[Symbol, Dim], buffers: Mapping[str, Buffer], results: Mapping[str, str]
+    ) -> None:
+        self.name, self.ranges, self.buffers, self.results = name, ranges, buffers, results
         self.memo: dict[Expr, Expr] = {}
 
     def group(self, group: Group) -> Group:
         loops = tuple(Loop(self.dims(loop.inner), tuple(map(self.statement, loop.body))) for loop in group.loops)
-        return Group("group", self.dims(group.outer), loops, tuple(self.buffers[b.name] for b in group.locals))
+        return Group(self.name, self.dims(group.outer), loops, tuple(map(self.buffer, group.locals)))
+
+    def buffer(self, buffer: Buffer) -> Buffer:
+        return self.buffers.get(buffer.name, buffer)
 
     def dims(self, given: tuple[Dim, ...]) -> tuple[Dim, ...]:
         return tuple(dims.substitute(d, self.ranges, self.expr) for d in given)
@@ -157,12 +168,14 @@ class _Renaming:
 
     def leaf(self, node: Expr) -> Expr:
         if isinstance(node, Local):
-            return Local(self.results[node.name], node.dtype)
+            return Local(self.results.get(node.name, node.name), node.dtype)
         assert isinstance(node, Load)
-        return Load(self.buffers[node.buffer.name], node.index, node.mask)
+        return Load(self.buffer(node.buffer), node.index, node.mask)
 
     def statement(self, statement: Statement) -> Statement:
         renamed = map_exprs(statement, self.expr)
         if isinstance(renamed, Store):
-            return replace(renamed, buffer=self.buffers[renamed.buffer.name], index=self.dims(renamed.index))
-        return replace(renamed, name=self.results[renamed.name]) if isinstance(renamed, Reduce) else renamed
+            return replace(renamed, buffer=self.buffer(renamed.buffer), index=self.dims(renamed.index))
+        if isinstance(renamed, Reduce):
+            return replace(renamed, name=self.results.get(renamed.name, renamed.name))
+        return renamed
