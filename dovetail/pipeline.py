@@ -357,7 +357,7 @@ class Stages:
     def train_turns(self, few: Any, fewer: Any, inputs: Row) -> tuple[Plan, Partial] | None:
         options, events = self.options, self.events
         whole, pair, less = whole_joint(few, inputs), self.pair(few), self.pair(fewer)
-        unfold = Unfolding(inputs, self.loops(less.forward, "forward "))
+        unfold = Unfolding(inputs, self.loops(less.forward, "forward "), saved=pair.forward.saved)
         forward = self.builder(pair.forward, False, options, events, "forward ", unfold)
         if forward is None or unfold.outputs is None:
             return None

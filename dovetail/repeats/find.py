@@ -71,11 +71,25 @@ class _Turns:
 
     def settle(self, start: int, end: int) -> bool:
         """Are there turns among the calls from `start` on, each of which is like the one a period later?"""
-        self.start, end = longest(end, self.alike, start)
+        start, end = longest(end, self.alike, start)
+        self.start = self.between(start, end)
         self.count = (end - self.start) // self.period + 1
         if self.count < FEWEST or not self.near() or not self.take_inputs():
             return False
         return self.inputs_apart() and self.followed()
+
+    def between(self, start: int, end: int) -> int:
+        """Where a turn may begin: not between calls of one turn that read one input."""
+        read: dict[Node, list[int]] = {}
+        for k in range(start, end):
+            for used in self.read[self.calls[k]]:
+                if used.op == "placeholder":
+                    read.setdefault(used, []).append(k)
+        inside: set[int] = set()
+        for places in read.values():
+            if places[-1] - places[0] < self.period:  # else it is read in all turns
+                inside.update(k % self.period for k in range(places[0] + 1, places[-1] + 1))
+        return next((k for k in range(start, start + self.period) if k % self.period not in inside), start)
 
     def alike(self, position: int) -> bool:
         """Does the call read what the one a period later reads, or the same of its own turn?"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from dovetail.ir.liveness import reads, writes
 from dovetail.ir.loops import Buffer, Item, Program, View
@@ -98,25 +98,23 @@ class Seam:
         """Is the buffer written before the cut?"""
         return max(self.turns.writers[name]) < self.at
 
-    def outputs(self) -> Row:
-        """The program's outputs, where those at one place of each stretch are a series."""
-        program = self.turns.program
-        names = [o.value.name if isinstance(o.value, Buffer) else None for o in program.outputs]
-        places = fixed(len(names))
-        for series, name in enumerate(dict.fromkeys(n for n in names if n in self.made)):
-            if names.count(name) > 1:
+    def outputs(self, saved: int) -> Row:
+        """The program's outputs, where those of the last `saved` that are at one place of each stretch are a series."""
+        values = [o.value for o in self.turns.program.outputs]
+        names = [value.name if isinstance(value, Buffer) else None for value in values]
+        places, first = fixed(len(names)), len(names) - saved
+        last = {name for name in names[first:] if name is not None and names.count(name) == 1}
+        for series, name in enumerate(n for n in names[first:] if n in self.made):
+            if name not in last:
                 raise Irregular("a turn gives one result twice")
-            members = self.members(name)
-            for number, member in enumerate(members[:: self.step or 1]):
-                if names.count(member) == 1:
-                    places[names.index(member)] = Place(series, number)
+            for number, member in enumerate(self.members(name, last)[:: self.step or 1]):
+                places[names.index(member)] = Place(series, number)
         return widened(places, self.turns.inputs.more)
 
-    def members(self, name: str) -> list[str]:
-        """What is written where the first stretch writes that buffer, in all stretches like it around the cut that
-        give it as an output."""
+    def members(self, name: str, given: Set[str]) -> list[str]:
+        """What is written where the first stretch writes that buffer, in all stretches like it around the cut whose
+        buffer there is `given`."""
         shapes = self.turns.shapes
-        given = {o.value.name for o in self.turns.program.outputs if isinstance(o.value, Buffer)}
         at = next(k for k in self.turns.writers[name])
         place = [b.name for b in shapes[at].operands].index(name)
         found = {at: name}

@@ -41,11 +41,12 @@ _NUMBER = re.compile(r"\d+")
 @dataclass
 class Unfolding:
     """Of a program whose inputs are `inputs`. `less` is the one with a turn less. `outputs` are those of the whole
-    program; where it is not known before which are of one series it is found out, and there after the call."""
+    program. Of the last `saved` ones it is found out which are of one series: the row is there after the call."""
 
     inputs: Row
     less: Program | None
     outputs: Row | None = None
+    saved: int = 0
 
     def __call__(self, program: Program) -> Program:
         """The whole program. Raises Irregular where its turns are not equal."""
@@ -53,7 +54,7 @@ class Unfolding:
             raise Irregular("inputs are written to")
         cut = TurnsOfProgram(program.with_items(results_early(program.items)), self.inputs).cut()
         if self.outputs is None:
-            self.outputs = cut.outputs()
+            self.outputs = cut.outputs(self.saved)
         less = _Unfolded(cut, one_less(self.inputs), one_less(self.outputs)).program()
         if self.less is None or not same(less, self.less.with_items(results_early(self.less.items))):
             raise Irregular("the rest of the program depends on the number of turns")

@@ -100,6 +100,21 @@ def _shared(model: Model) -> None:
     model.layers[6].line = model.layers[5].line
 
 
+class Normed(Layer):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(super().forward(x))
+
+
+def test_the_last_layer_gives_the_result(lowered):
+    """And keeps it for the backward pass, as the others keep theirs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Normed() for _ in range(LAYERS)))
+    x = torch.randn(4, SIZE)
+    expected, got = (call(x) for call in (copy.deepcopy(model), dovetail.compile(model, fullgraph=True)))
+    torch.testing.assert_close(got, expected)
+    assert len(lowered) == 4, lowered
+
+
 #: Ways in which turns are not all there is.
 DIFFERENT: dict[str, Callable[[Model], Any]] = {
     "a constant": lambda model: setattr(model.layers[5], "scale", 0.25),
