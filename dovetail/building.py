@@ -28,8 +28,8 @@ from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
 
-#: Of a scheduled program, the one whose texts are wanted.
-Change = Callable[[Program], Program]
+#: Of a program as lowered, scheduled, and what schedules one: the scheduled one whose texts are wanted.
+Change = Callable[[Program, Program, Callable[[Program], Program]], Program]
 
 
 def build(
@@ -85,7 +85,7 @@ def _build(
     saved = aten.saved
     if unfold is not None:
         with events.stage(f"{prefix}unfold"):
-            few, scheduled = scheduled, unfold(scheduled)
+            few, scheduled = scheduled, unfold(loops, scheduled, lambda program: schedule(program, options))
             saved += len(scheduled.outputs) - len(few.outputs) if saved else 0
     events.artifact("schedule", lambda: program_text(scheduled))
     events.artifact("fusion", lambda: fusion_text(loops, scheduled))

@@ -57,6 +57,7 @@ from dovetail.ir.aten import (
     AtenGraph,
     JointGraph,
     KeptWhole,
+    NoPartial,
     NotDifferentiable,
     Pair,
     parts_of,
@@ -306,7 +307,7 @@ class Stages:
         """Makes the backward program for some of the tangents, when a call first needs it. `unfolding` gives that of a
         graph of few turns all of them; it is told which tangents are absent."""
         tangents, events = [name for name, _ in joint.tangents], self.events
-        left = MOST_PARTIAL
+        left, irregular = MOST_PARTIAL, dict[int, str]()
 
         def made(there: int) -> tuple[Built, bool]:
             nonlocal left
@@ -315,8 +316,15 @@ class Stages:
             events.artifact("aot_graphs", lambda: f"backward, without {', '.join(sorted(absent))}\n{aten_text(graph)}")
             left -= 1
             few = left >= 0 or in_stages(graph) is not None or unfolding is not None
-            unfold = None if unfolding is None else unfolding(absent)
-            program = (self.builder if few else _operators)(graph, True, self.options, events, "backward ", unfold)
+            builder = self.builder if few else _operators
+            if there in irregular:
+                raise NoPartial(irregular[there])
+            try:
+                unfold = None if unfolding is None else unfolding(absent)
+                program = builder(graph, True, self.options, events, "backward ", unfold)
+            except Irregular as error:
+                irregular[there] = f"its turns are not equal: {error}"
+                raise NoPartial(irregular[there]) from error
             if program is None:
                 raise InternalError("codegen", "a part of a backward pass cannot be compiled, though the whole can")
             if events.on_partial is not None:
@@ -356,6 +364,8 @@ class Stages:
 
     def train_turns(self, few: Any, fewer: Any, inputs: Row) -> tuple[Plan, Partial] | None:
         options, events = self.options, self.events
+        if unrepeatable(few) and len(few.tangents) > 1:
+            raise Irregular("eager could not make a backward pass from some results")
         whole, pair, less = whole_joint(few, inputs), self.pair(few), self.pair(fewer)
         unfold = Unfolding(inputs, self.loops(less.forward, "forward "), saved=pair.forward.saved)
         forward = self.builder(pair.forward, False, options, events, "forward ", unfold)
@@ -378,10 +388,9 @@ class Stages:
         plan = training((forward, backward), whole, both, self.graph, *draw, self.late, turns=True)
         return plan, self.partial(few, pair, unfolding)
 
-    def loops(self, aten: AtenGraph, prefix: str) -> Program | None:
-        """The scheduled program of a graph that is not to run."""
-        found = scheduled_loops(aten, self.options, self.events, prefix)
-        return None if found is None else found[1]
+    def loops(self, aten: AtenGraph, prefix: str) -> tuple[Program, Program] | None:
+        """The program of a graph that is not to run, as lowered and scheduled."""
+        return scheduled_loops(aten, self.options, self.events, prefix)
 
     # ------------------------------------------------------------ tensors that are made of others
 

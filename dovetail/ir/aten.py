@@ -154,6 +154,10 @@ class NotDifferentiable(Exception):
     the program asks for gradients, and no sooner."""
 
 
+class NoPartial(Exception):
+    """Why there is no backward program for some of the results. The captured graph is differentiated instead."""
+
+
 @dataclass(frozen=True)
 class Passed:
     """An output, or an input written to, that the gradients of some results (`later`) pass by.

@@ -23,7 +23,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -40,25 +40,32 @@ _NUMBER = re.compile(r"\d+")
 
 @dataclass
 class Unfolding:
-    """Of a program whose inputs are `inputs`. `less` is the one with a turn less. `outputs` are those of the whole
-    program. Of the last `saved` ones it is found out which are of one series: the row is there after the call."""
+    """Of a program whose inputs are `inputs`. `less` is the one with a turn less, as lowered and scheduled. `outputs`
+    are those of the whole program. Of the last `saved` ones it is found out which are of one series."""
 
     inputs: Row
-    less: Program | None
+    less: tuple[Program, Program] | None
     outputs: Row | None = None
     saved: int = 0
 
-    def __call__(self, program: Program) -> Program:
-        """The whole program. Raises Irregular where its turns are not equal."""
-        if program.mutated:
+    def __call__(self, lowered: Program, scheduled: Program, schedule: Callable[[Program], Program]) -> Program:
+        """The whole program, scheduled. Raises Irregular where its turns are not equal."""
+        if lowered.mutated or self.less is None:
             raise Irregular("inputs are written to")
+        try:
+            return self.whole(scheduled, self.less[1])
+        except Irregular:  # kernels may cross turns in other ways than operators
+            return schedule(self.whole(lowered, self.less[0]))
+
+    def whole(self, program: Program, fewer: Program) -> Program:
         cut = TurnsOfProgram(program.with_items(results_early(program.items)), self.inputs).cut()
-        if self.outputs is None:
-            self.outputs = cut.outputs(self.saved)
-        less = _Unfolded(cut, one_less(self.inputs), one_less(self.outputs)).program()
-        if self.less is None or not same(less, self.less.with_items(results_early(self.less.items))):
+        outputs = self.outputs or cut.outputs(self.saved)
+        less = _Unfolded(cut, one_less(self.inputs), one_less(outputs)).program()
+        if not same(less, fewer.with_items(results_early(fewer.items))):
             raise Irregular("the rest of the program depends on the number of turns")
-        return _Unfolded(cut, self.inputs, self.outputs).program()
+        found = _Unfolded(cut, self.inputs, outputs).program()
+        self.outputs = outputs
+        return found
 
 
 def same(one: Program, other: Program) -> bool:

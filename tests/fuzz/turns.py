@@ -81,6 +81,7 @@ class Model(nn.Module):
         names = [*choose.choices(list(STEPS), k=choose.randint(1, 6)), "add", "linear", "root"]
         choose.shuffle(names)
         steps = [(name, choose.choice([-1, -1, choose.randrange(9)]), choose.randrange(9)) for name in names]
+        steps.append(("root", -1, 0))  # else values grow out of bounds
         shared = torch.rand(SIZE).double().add(0.5).requires_grad_(choose.random() < 0.7)
         self.layers = nn.ModuleList([Layer(steps, shared).double() for _ in range(count)])
         self.reach, self.first, self.returned = choose.choice([1, 1, 1, 2]), choose.random() < 0.2, ()

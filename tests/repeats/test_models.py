@@ -54,8 +54,8 @@ def lowered(monkeypatch) -> list[int]:
     found: list[int] = []
     lower, unfold = building.lower, pipeline.Unfolding.__call__
 
-    def checked(self, program):
-        whole = unfold(self, program)
+    def checked(self, *programs):
+        whole = unfold(self, *programs)
         verify(whole)
         return whole
 

@@ -74,7 +74,7 @@ def row(turns: int, head: int, more: int) -> Row:
 
 def unfolded(made: Callable[[int], str], results: Row | None = None) -> Program:
     few, fewer = (parse_program(made(n)) for n in (FEW, FEW - 1))
-    return Unfolding(row(FEW, 1, MORE), fewer, results)(few)
+    return Unfolding(row(FEW, 1, MORE), (fewer, fewer), results)(few, few, lambda program: program)
 
 
 @pytest.mark.parametrize(("made", "results"), [(chain, None), (gradients, row(FEW, 0, MORE))])
