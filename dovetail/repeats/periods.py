@@ -18,7 +18,9 @@ def periods(sequence: Sequence[Any]) -> Iterator[tuple[int, int, int]]:
         start, end = longest(len(equal), equal.__getitem__)
         if end - start >= period:
             found.append((period, start, end))
-    yield from sorted(found, key=lambda each: (each[1] - each[2] - each[0], each[0]))
+    yield from sorted(
+        found, key=lambda each: (each[1] - each[2] - each[0], each[0])
+    )
 
 
 def _gaps(sequence: Sequence[Any]) -> list[int]:
@@ -32,7 +34,9 @@ def _gaps(sequence: Sequence[Any]) -> list[int]:
     return [gap for gap, _ in gaps.most_common(TRIED)]
 
 
-def longest(count: int, holds: Callable[[int], bool], start: int = 0) -> tuple[int, int]:
+def longest(
+    count: int, holds: Callable[[int], bool], start: int = 0
+) -> tuple[int, int]:
     """The longest stretch of `range(start, count)` that something holds for."""
     best, begun = (start, start), start
     for k in range(start, count + 1):

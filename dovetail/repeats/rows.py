@@ -1,7 +1,7 @@
 """Rows of values, inputs or results, of which some are the same thing of each turn: a series.
 
-    short   head, weight of turn 0, of turn 1, of turn 2                  a graph with few turns
-    whole   head, weight of turn 0, of turn 1, ..., of turn 9             with all of them
+short   head, weight of turn 0, of turn 1, of turn 2                  a graph with few turns
+whole   head, weight of turn 0, of turn 1, ..., of turn 9             with all of them
 """
 
 from __future__ import annotations
@@ -38,14 +38,19 @@ class Row:
         last: dict[int | None, int] = {}
         for series, number in self.short:
             last[series] = max(number, last.get(series, number))
-        return tuple(at[p if p in at else Place(p.series, last[p.series])] for p in self.whole)
+        return tuple(
+            at[p if p in at else Place(p.series, last[p.series])]
+            for p in self.whole
+        )
 
     def spread(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """The whole row of values that are the same all over a series. Raises Irregular where they are not."""
         of: dict[int, Any] = {}
         for (series, _), value in zip(self.short, values, strict=True):
             if series is not None and of.setdefault(series, value) != value:
-                raise Irregular("a fact about the inputs is another one in each turn")
+                raise Irregular(
+                    "a fact about the inputs is another one in each turn"
+                )
         return tuple(values[k] for k in self.likes)
 
     def position(self, short: int) -> int:
@@ -58,19 +63,29 @@ class Row:
         """The row of the values in these places of the short row."""
         names = {place.series for place in self.short[start:end]}
         mine = {*self.short[start:end]}
-        whole = [p for p in self.whole if (p.series in names if p.series is not None else p in mine)]
+        whole = [
+            p
+            for p in self.whole
+            if (p.series in names if p.series is not None else p in mine)
+        ]
         return Row(self.short[start:end], tuple(whole), self.more)
 
     def without(self, gone: Iterable[int]) -> Row:
         """The row without values of no series, which stand at these places of the short one."""
         left = {self.short[k] for k in gone}
-        short, whole = (tuple(p for p in row if p not in left) for row in (self.short, self.whole))
+        short, whole = (
+            tuple(p for p in row if p not in left)
+            for row in (self.short, self.whole)
+        )
         return Row(short, whole, self.more)
 
     def positions(self, some: Iterable[int]) -> tuple[int, ...]:
         """Of some values of the short row, and all of their series, the positions in the whole row."""
         at = {place: k for k, place in enumerate(self.whole)}
-        return tuple(at[place] for place in widened([self.short[k] for k in some], self.more).whole)
+        return tuple(
+            at[place]
+            for place in widened([self.short[k] for k in some], self.more).whole
+        )
 
 
 def widened(short: Sequence[Place], more: int) -> Row:
@@ -84,9 +99,15 @@ def widened(short: Sequence[Place], more: int) -> Row:
         if place.series is None:
             whole.append(place)
         elif found := numbers.pop(place.series, None):
-            if sorted(found) != list(range(min(found), min(found) + len(found))) or len(found) < 2:
+            if (
+                sorted(found) != list(range(min(found), min(found) + len(found)))
+                or len(found) < 2
+            ):
                 raise Irregular("some turns do not keep what others keep")
-            whole += [Place(place.series, k) for k in range(min(found), max(found) + more + 1)]
+            whole += [
+                Place(place.series, k)
+                for k in range(min(found), max(found) + more + 1)
+            ]
     return Row(tuple(short), tuple(whole), more)
 
 
@@ -95,7 +116,9 @@ def one_less(row: Row) -> Row:
     last: dict[int | None, int] = {}
     for series, number in row.short:
         last[series] = max(number, last.get(series, number))
-    fewer = tuple(p for p in row.short if p.series is None or p.number < last[p.series])
+    fewer = tuple(
+        p for p in row.short if p.series is None or p.number < last[p.series]
+    )
     return Row(row.short, fewer, -1)
 
 
@@ -108,11 +131,15 @@ def joined(rows: Sequence[Row]) -> Row:
         new: dict[Place, Place] = {}
         for at, place in enumerate(row.short, len(short)):
             name = place.series
-            own = None if name is None else series.setdefault((k, name), len(series))
+            own = (
+                None if name is None else series.setdefault((k, name), len(series))
+            )
             new[place] = Place(own, at if own is None else place.number)
         for place in row.whole:
             name = place.series
-            whole.append(new[place] if name is None else Place(series[k, name], place.number))
+            whole.append(
+                new[place] if name is None else Place(series[k, name], place.number)
+            )
         short += [new[place] for place in row.short]
     return Row(tuple(short), tuple(whole), rows[0].more)
 

@@ -17,7 +17,11 @@ def results_early(items: Sequence[Item]) -> tuple[Item, ...]:
     writer = {name: k for k, item in enumerate(items) for name in writes(item)}
     order = [float(k) for k in range(len(items))]
     for k, item in enumerate(items):
-        if isinstance(item, View) and item.result.name not in read and item.base.name in writer:
+        if (
+            isinstance(item, View)
+            and item.result.name not in read
+            and item.base.name in writer
+        ):
             order[k] = order[writer[item.base.name]] + 0.5
     return tuple(items[k] for k in sorted(range(len(items)), key=order.__getitem__))
 
@@ -28,7 +32,11 @@ class TurnsOfProgram:
     def __init__(self, program: Program, inputs: Row) -> None:
         self.program, self.inputs = program, inputs
         self.shapes = [shape_of(item) for item in program.items]
-        self.series = {f"a{k}": place for k, place in enumerate(inputs.short) if place.series is not None}
+        self.series = {
+            f"a{k}": place
+            for k, place in enumerate(inputs.short)
+            if place.series is not None
+        }
         self.writers: dict[str, list[int]] = {}
         for position, item in enumerate(program.items):
             for name in writes(item):
@@ -36,7 +44,9 @@ class TurnsOfProgram:
 
     def cut(self) -> Seam:
         kinds: dict[object, int] = {}
-        numbers = [kinds.setdefault(shape.kind, len(kinds)) for shape in self.shapes]
+        numbers = [
+            kinds.setdefault(shape.kind, len(kinds)) for shape in self.shapes
+        ]
         for period, start, end in periods(numbers):
             cuts = range(start + period, end + 1)
             for at in sorted(cuts, key=lambda k: abs(2 * k - start - end - period)):
@@ -55,7 +65,12 @@ class Seam:
         self.first, self.second = range(at - period, at), range(at, at + period)
         self.becomes: dict[str, Buffer] = {}
         self.step = 0
-        self.made = {b.name for k in self.first for b in turns.shapes[k].operands if self.within(b, self.first)}
+        self.made = {
+            b.name
+            for k in self.first
+            for b in turns.shapes[k].operands
+            if self.within(b, self.first)
+        }
 
     def within(self, buffer: Buffer, stretch: range) -> bool:
         """Is it written in the stretch alone?"""
@@ -70,14 +85,25 @@ class Seam:
     def valid(self) -> bool:
         shapes = self.turns.shapes
         for k in self.first:
-            for mine, later in zip(shapes[k].operands, shapes[k + self.period].operands, strict=True):
-                if self.becomes.setdefault(mine.name, later) != later or not self.corresponds(mine, later):
+            for mine, later in zip(
+                shapes[k].operands, shapes[k + self.period].operands, strict=True
+            ):
+                if self.becomes.setdefault(
+                    mine.name, later
+                ) != later or not self.corresponds(mine, later):
                     return False
-        return len({b.name for b in self.becomes.values()}) == len(self.becomes) and self.followed()
+        return (
+            len({b.name for b in self.becomes.values()}) == len(self.becomes)
+            and self.followed()
+        )
 
     def followed(self) -> bool:
         """Does nothing after the second stretch read what was the first one's?"""
-        passed = {n for n, later in self.becomes.items() if later.name != n and n not in self.turns.series}
+        passed = {
+            n
+            for n, later in self.becomes.items()
+            if later.name != n and n not in self.turns.series
+        }
         shapes = self.turns.shapes[self.at + self.period :]
         return passed.isdisjoint(b.name for shape in shapes for b in shape.operands)
 
@@ -85,7 +111,11 @@ class Seam:
         old, new = (self.turns.series.get(b.name) for b in (mine, later))
         if old is not None and new is not None:
             self.step = self.step or new.number - old.number
-            return old.series == new.series and abs(self.step) == 1 and new.number - old.number == self.step
+            return (
+                old.series == new.series
+                and abs(self.step) == 1
+                and new.number - old.number == self.step
+            )
         if old is not None or new is not None:
             return False
         if mine.name in self.made:
@@ -101,13 +131,21 @@ class Seam:
     def outputs(self, saved: int) -> Row:
         """The program's outputs, where those of the last `saved` that are at one place of each stretch are a series."""
         values = [o.value for o in self.turns.program.outputs]
-        names = [value.name if isinstance(value, Buffer) else None for value in values]
+        names = [
+            value.name if isinstance(value, Buffer) else None for value in values
+        ]
         places, first = fixed(len(names)), len(names) - saved
-        last = {name for name in names[first:] if name is not None and names.count(name) == 1}
+        last = {
+            name
+            for name in names[first:]
+            if name is not None and names.count(name) == 1
+        }
         for series, name in enumerate(n for n in names[first:] if n in self.made):
             if name not in last:
                 raise Irregular("a turn gives one result twice")
-            for number, member in enumerate(self.members(name, last)[:: self.step or 1]):
+            for number, member in enumerate(
+                self.members(name, last)[:: self.step or 1]
+            ):
                 places[names.index(member)] = Place(series, number)
         return widened(places, self.turns.inputs.more)
 

@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dovetail.ir.liveness import mapped
-from dovetail.ir.loops import Buffer, BufferRef, Check, Group, Item, LibraryCall, View
+from dovetail.ir.loops import (
+    Buffer,
+    BufferRef,
+    Check,
+    Group,
+    Item,
+    LibraryCall,
+    View,
+)
 from dovetail.ir.structure import Structure, with_buffers
 from dovetail.repeats.find import constant
 from dovetail.repeats.rows import Irregular
@@ -34,12 +42,22 @@ def renamed(item: Item, name: str, buffers: Mapping[str, Buffer]) -> Item:
 
 
 def _layout(buffer: Buffer) -> tuple:
-    return buffer.dtype, buffer.device, buffer.sizes, buffer.strides, buffer.offset, buffer.kind
+    return (
+        buffer.dtype,
+        buffer.device,
+        buffer.sizes,
+        buffer.strides,
+        buffer.offset,
+        buffer.kind,
+    )
 
 
 def _group(group: Group) -> tuple[Any, list[Buffer]]:
     structure = Structure(group)
-    return (structure.key, tuple(s.message for s in group.statements() if isinstance(s, Check))), structure.buffers
+    return (
+        structure.key,
+        tuple(s.message for s in group.statements() if isinstance(s, Check)),
+    ), structure.buffers
 
 
 def _library_call(call: LibraryCall) -> tuple[Any, list[Buffer]]:
@@ -57,12 +75,18 @@ def _library_call(call: LibraryCall) -> tuple[Any, list[Buffer]]:
 
     arguments = described((call.args, call.kwargs))
     operands += [b for b in call.results if b is not None]
-    return (call.operator, arguments, tuple(b is None for b in call.results)), operands
+    return (
+        call.operator,
+        arguments,
+        tuple(b is None for b in call.results),
+    ), operands
 
 
 def _plain(value: Any) -> Any:
     """Sizes are compared as such: equal ones are one."""
-    return value if type(value).__module__ == "dovetail.ir.dims" else constant(value)
+    return (
+        value if type(value).__module__ == "dovetail.ir.dims" else constant(value)
+    )
 
 
 _SHAPES: dict[type, Callable[[Any], tuple[Any, list[Buffer]]]] = {
@@ -72,12 +96,22 @@ _SHAPES: dict[type, Callable[[Any], tuple[Any, list[Buffer]]]] = {
 }
 
 
-def _renamed_call(call: LibraryCall, name: str, buffers: Mapping[str, Buffer]) -> LibraryCall:
+def _renamed_call(
+    call: LibraryCall, name: str, buffers: Mapping[str, Buffer]
+) -> LibraryCall:
     other = lambda b: buffers.get(b.name, b)
-    leaf = lambda value: BufferRef(other(value.buffer)) if isinstance(value, BufferRef) else value
+    leaf = lambda value: (
+        BufferRef(other(value.buffer)) if isinstance(value, BufferRef) else value
+    )
     kwargs = {key: mapped(value, leaf) for key, value in call.kwargs.items()}
     results = tuple(None if b is None else other(b) for b in call.results)
-    return replace(call, name=name, args=mapped(call.args, leaf), kwargs=kwargs, results=results)
+    return replace(
+        call,
+        name=name,
+        args=mapped(call.args, leaf),
+        kwargs=kwargs,
+        results=results,
+    )
 
 
 def _renamed_view(view: View, _: str, buffers: Mapping[str, Buffer]) -> View:

@@ -48,7 +48,12 @@ class Unfolding:
     outputs: Row | None = None
     saved: int = 0
 
-    def __call__(self, lowered: Program, scheduled: Program, schedule: Callable[[Program], Program]) -> Program:
+    def __call__(
+        self,
+        lowered: Program,
+        scheduled: Program,
+        schedule: Callable[[Program], Program],
+    ) -> Program:
         """The whole program, scheduled. Raises Irregular where its turns are not equal."""
         if lowered.mutated or self.less is None:
             raise Irregular("inputs are written to")
@@ -58,11 +63,15 @@ class Unfolding:
             return schedule(self.whole(lowered, self.less[0]))
 
     def whole(self, program: Program, fewer: Program) -> Program:
-        cut = TurnsOfProgram(program.with_items(results_early(program.items)), self.inputs).cut()
+        cut = TurnsOfProgram(
+            program.with_items(results_early(program.items)), self.inputs
+        ).cut()
         outputs = self.outputs or cut.outputs(self.saved)
         less = _Unfolded(cut, one_less(self.inputs), one_less(outputs)).program()
         if not same(less, fewer.with_items(results_early(fewer.items))):
-            raise Irregular("the rest of the program depends on the number of turns")
+            raise Irregular(
+                "the rest of the program depends on the number of turns"
+            )
         found = _Unfolded(cut, self.inputs, outputs).program()
         self.outputs = outputs
         return found
@@ -76,21 +85,41 @@ def same(one: Program, other: Program) -> bool:
         return names.setdefault(mine.name, its.name) == its.name
 
     for mine, its in itertools.zip_longest(one.items, other.items):
-        if mine is None or its is None or (a := shape_of(mine)).kind != (b := shape_of(its)).kind:
+        if (
+            mine is None
+            or its is None
+            or (a := shape_of(mine)).kind != (b := shape_of(its)).kind
+        ):
             return False
         if not all(map(corresponds, a.operands, b.operands)):
             return False
-    for mine, its in itertools.zip_longest((o.value for o in one.outputs), (o.value for o in other.outputs)):
+    for mine, its in itertools.zip_longest(
+        (o.value for o in one.outputs), (o.value for o in other.outputs)
+    ):
         tensors = isinstance(mine, Buffer) and isinstance(its, Buffer)
-        if not (corresponds(mine, its) if tensors else type(mine) is type(its) and mine == its):
+        if not (
+            corresponds(mine, its)
+            if tensors
+            else type(mine) is type(its) and mine == its
+        ):
             return False
-    inputs = [b.name for b in one.inputs] == [b.name for b in other.inputs] and one.numbers == other.numbers
-    return inputs and len({*names.values()}) == len(names) and _same_constants(one.constants, other.constants)
+    inputs = [b.name for b in one.inputs] == [
+        b.name for b in other.inputs
+    ] and one.numbers == other.numbers
+    return (
+        inputs
+        and len({*names.values()}) == len(names)
+        and _same_constants(one.constants, other.constants)
+    )
 
 
-def _same_constants(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
+def _same_constants(
+    one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]
+) -> bool:
     pairs = ((tensor, other[name]) for name, tensor in one.items() if name in other)
-    return one.keys() == other.keys() and all(a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs)
+    return one.keys() == other.keys() and all(
+        a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs
+    )
 
 
 class _Unfolded:
@@ -98,13 +127,22 @@ class _Unfolded:
     where it is read."""
 
     def __init__(self, cut: Seam, inputs: Row, outputs: Row) -> None:
-        self.cut, self.inputs, self.outputs, self.more = cut, inputs, outputs, inputs.more
+        self.cut, self.inputs, self.outputs, self.more = (
+            cut,
+            inputs,
+            outputs,
+            inputs.more,
+        )
         self.short, self.step = cut.turns.program, cut.step or 1
         self.names = self.fresh()
         self.lines = dict(self.short.lines)
         self.read: Counter[Place] = Counter()
-        self.copies: list[dict[str, Buffer]] = []  # what each copy has in the place of the first stretch's buffers
-        self.given: dict[Place, Buffer] = {}  # the series of the whole program's inputs
+        self.copies: list[
+            dict[str, Buffer]
+        ] = []  # what each copy has in the place of the first stretch's buffers
+        self.given: dict[
+            Place, Buffer
+        ] = {}  # the series of the whole program's inputs
         self.renamed: dict[str, Buffer] = {}  # the other inputs
         self.opaque: set[str] = set()
         self.inputs_of_all = tuple(self.take_inputs())
@@ -113,12 +151,18 @@ class _Unfolded:
         buffers, row = {int(b.name[1:]): b for b in self.short.inputs}, self.inputs
         after = len(row.whole) - len(row.short)
         places = [*zip(row.whole, row.likes, strict=True)]
-        places += [(Place(None, k), k) for k in buffers if k >= len(row.short)]  # constants are last
+        places += [
+            (Place(None, k), k) for k in buffers if k >= len(row.short)
+        ]  # constants are last
         for k, (place, like) in enumerate(places):
             if like in buffers:
                 at = k if k < len(row.whole) else like + after
                 made = self.another(buffers[like], f"a{at}")
-                self.opaque |= {made.name} if buffers[like].name in self.short.opaque else set()
+                self.opaque |= (
+                    {made.name}
+                    if buffers[like].name in self.short.opaque
+                    else set()
+                )
                 if place.series is None:
                     self.renamed[buffers[like].name] = made
                 else:
@@ -127,9 +171,18 @@ class _Unfolded:
 
     def fresh(self) -> Iterator[str]:
         """Numbers that no name has."""
-        names = [name for item in self.short.items for name in (getattr(item, "name", ""), *writes(item))]
+        names = [
+            name
+            for item in self.short.items
+            for name in (getattr(item, "name", ""), *writes(item))
+        ]
         names += [b.name for shape in self.cut.turns.shapes for b in shape.operands]
-        return map(str, itertools.count(1 + max(int(n) for name in names for n in _NUMBER.findall(name))))
+        return map(
+            str,
+            itertools.count(
+                1 + max(int(n) for name in names for n in _NUMBER.findall(name))
+            ),
+        )
 
     def another(self, buffer: Buffer, name: str) -> Buffer:
         if (line := self.short.lines.get(buffer.name)) is not None:
@@ -141,8 +194,13 @@ class _Unfolded:
         whole = [self.item(k, {}, self.number(before=True)) for k in range(cut.at)]
         for copy in range(1, self.more + 1):
             self.copies.append(self.copied(copy))
-            whole += [self.item(k, self.copies[-1], self.number(True, copy), new=True) for k in cut.first]
-        rest = range(cut.at if self.more > 0 else cut.at + cut.period, len(short.items))
+            whole += [
+                self.item(k, self.copies[-1], self.number(True, copy), new=True)
+                for k in cut.first
+            ]
+        rest = range(
+            cut.at if self.more > 0 else cut.at + cut.period, len(short.items)
+        )
         last = self.last()
         whole += [self.item(k, last, self.number(before=False)) for k in rest]
         self.check()
@@ -158,14 +216,22 @@ class _Unfolded:
         """What follows the copies reads these buffers in the place of others."""
         if self.copies:
             return {name: self.copies[-1][name] for name in self.cut.made}
-        operands = {b.name: b for k in self.cut.first for b in self.cut.turns.shapes[k].operands}
-        return {self.cut.becomes[name].name: operands[name] for name in self.cut.made}
+        operands = {
+            b.name: b
+            for k in self.cut.first
+            for b in self.cut.turns.shapes[k].operands
+        }
+        return {
+            self.cut.becomes[name].name: operands[name] for name in self.cut.made
+        }
 
     def number(self, before: bool, copy: int = 0) -> int:
         """What is added to the number of a turn that is read before or after the cut, or in a copy."""
         return (self.more if before == (self.step < 0) else 0) + copy * self.step
 
-    def item(self, k: int, buffers: Mapping[str, Buffer], more: int, new: bool = False) -> Item:
+    def item(
+        self, k: int, buffers: Mapping[str, Buffer], more: int, new: bool = False
+    ) -> Item:
         """The item at `k` of the short program, with these buffers and turns that are `more` in number."""
         item, found = self.short.items[k], {**self.renamed, **buffers}
         for buffer in self.cut.turns.shapes[k].operands:
@@ -194,9 +260,13 @@ class _Unfolded:
                 if buffer.name in found:
                     continue
                 if buffer.name in self.cut.made:
-                    found[buffer.name] = self.another(buffer, f"b{next(self.names)}")
+                    found[buffer.name] = self.another(
+                        buffer, f"b{next(self.names)}"
+                    )
                 elif later.name in self.cut.made:
-                    found[buffer.name] = later if copy == 1 else self.copies[-1][later.name]
+                    found[buffer.name] = (
+                        later if copy == 1 else self.copies[-1][later.name]
+                    )
         return found
 
     def check(self) -> None:
@@ -207,7 +277,11 @@ class _Unfolded:
             numbers.setdefault(series, []).append(number)
         for series, members in numbers.items():
             if series is not None:
-                counts[series] = {self.read[Place(series, k)] for k in members if min(members) < k < max(members)}
+                counts[series] = {
+                    self.read[Place(series, k)]
+                    for k in members
+                    if min(members) < k < max(members)
+                }
         if any(len(found) > 1 for found in counts.values()):
             raise Irregular("the turns do not read their inputs alike")
 
@@ -215,7 +289,9 @@ class _Unfolded:
 
     def results(self) -> tuple[Output, ...]:
         found: dict[Place, Output] = {}
-        for place, output in zip(self.outputs.short, self.short.outputs, strict=True):
+        for place, output in zip(
+            self.outputs.short, self.short.outputs, strict=True
+        ):
             for number, value in self.given_as(place, output.value):
                 if Place(place.series, number) in found:
                     raise Irregular("two turns give one result")
@@ -250,5 +326,11 @@ class _Unfolded:
             yield place.number, value
         elif any(type(each) is not type(value) or each != value for each in same):
             raise Irregular("some turns give a tensor and some do not")
-        elif place == min(p for p in self.outputs.short if p.series == place.series):
-            yield from ((p.number, value) for p in self.outputs.whole if p.series == place.series)
+        elif place == min(
+            p for p in self.outputs.short if p.series == place.series
+        ):
+            yield from (
+                (p.number, value)
+                for p in self.outputs.whole
+                if p.series == place.series
+            )
