@@ -51,6 +51,7 @@ def codes_of(program: str, monkeypatch: pytest.MonkeyPatch) -> tuple[set[str], s
     scope = executed(program, met)
     if "f" in scope:
         outcome(lambda: dovetail.compile(scope["f"], backend="aot_eager")(scope["x"]), met)
+    scope.clear()
     return met, refusals
 
 
@@ -60,6 +61,7 @@ def results(program: str) -> list[Any]:
     for compiled in (lambda f: f, lambda f: dovetail.compile(f, backend="aot_eager")):
         scope = executed(program, set())
         found.append(outcome(lambda: compiled(scope["f"])(scope["x"]), set()))
+        scope.clear()  # a library of operators that it has made goes, so that the next one can be made
     return found
 
 
