@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Set
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -50,7 +51,9 @@ def partition(joint: JointGraph) -> Pair:
     again = [n for n in nodes if n in backward_nodes and n in needed and n.op == "call_function"]
     backward, sizes = _backward(joint, nodes, constants, given, [*again, *final], gradients)
     forward = _forward(joint, nodes, inputs, constants, results, choice, sizes)
-    return Pair(forward, backward, kept, saved, numbers, _depends(nodes, tangents, gradients), len(sizes))
+    kept_names = tuple(map(attrgetter("name"), given[: len(kept) + len(saved)]))
+    depends = _depends(nodes, tangents, gradients)
+    return Pair(forward, backward, kept, saved, numbers, depends, len(sizes), kept_names)
 
 
 def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[int, ...]:

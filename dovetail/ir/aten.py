@@ -196,7 +196,7 @@ class Pair:
     `forward` gives the results, then `saved` more values and `sizes` numbers. `backward` takes the values saved (the
     inputs `kept`, then those), the tangents, the inputs at `numbers`, which are no tensors, and the sizes; it gives a
     gradient or None for each input. `depends` says for each input which tangents its gradient is computed from, as
-    bits.
+    bits. `kept_names` are the names of the values saved.
     """
 
     forward: AtenGraph
@@ -206,6 +206,7 @@ class Pair:
     numbers: tuple[int, ...] = ()
     depends: tuple[int, ...] = ()
     sizes: int = 0
+    kept_names: tuple[str, ...] = ()
 
 
 # ---------------------------------------------------------------- tensors that are made of others

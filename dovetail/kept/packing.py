@@ -417,7 +417,7 @@ def _made_subprogram(name: str, run: Any, built: Sequence[Single]) -> Subprogram
 
 
 def _pair(pair: Pair) -> Any:
-    return Pair, (pair.forward, pair.backward, pair.kept, (), pair.numbers, pair.depends, pair.sizes)
+    return Pair, (pair.forward, pair.backward, pair.kept, (), pair.numbers, pair.depends, pair.sizes, pair.kept_names)
 
 
 _REDUCED: dict[Any, Callable[[Any], Any]] = {

@@ -77,3 +77,20 @@ def test_inputs_of_quantized_weights_have_gradients() -> None:
             found.append(given.grad)
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
     compilations()
+
+
+def test_quantization_of_exported_programs() -> None:
+    pt2e = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
+    quantizers = pytest.importorskip("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+    x = torch.randn(2, 64)
+    for training in (False, True):
+        quantizer = quantizers.X86InductorQuantizer()
+        quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config(is_qat=training))
+        model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).train(training)
+        exported = torch.export.export(model, (x,)).module()
+        prepared = (pt2e.prepare_qat_pt2e if training else pt2e.prepare_pt2e)(exported, quantizer)
+        prepared(x)  # observers find out how many channels there are
+        model = prepared if training else pt2e.convert_pt2e(prepared)
+        compiled = dovetail.compile(copy.deepcopy(model), fullgraph=True)
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-2, atol=1e-2)
+    compilations()

@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.breaks.walks import Walk, native
+from dovetail.capture.breaks.walks import Walk
 from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.callables import KnownValue
@@ -100,7 +100,8 @@ class NativeOf(Source):
     base: Source
 
     def expr(self) -> str:
-        return f"_native({self.base.expr()})"
+        base = self.base.expr()
+        return f"getattr({base}, 'native', {base})"
 
     def name(self) -> str:
         return self.base.name()
@@ -110,7 +111,6 @@ class NativeOf(Source):
 def walked(s: Session, walk: Walk, source: Source) -> Value:
     """The iterator. Where it was seen to stand elsewhere in other calls, nothing is known of it, so that one entry
     serves all rounds of a loop, whether data or the Python object is handed on."""
-    s.residual.names["_native"] = native
     if any(map(s.table.varying.changed, _rounds(walk, source))):
         return s.wrap(walk.native, NativeOf(source))
     s.guard(source, GuardKind.TYPE, Walk)

@@ -22,6 +22,7 @@ from dovetail.ir.records import dataclass
 from dovetail.ops.fake.rules.layout import contiguous
 from dovetail.ops.fake.symbolic.size_questions import all_same
 from dovetail.ops.fake.wrapped import handles_operators
+from dovetail.runtime.call import outer_checkpoints
 from dovetail.runtime.call.double_backward import LetGo, Replay, is_batched, one_by_one
 from dovetail.runtime.call.hook_watch import refuse
 
@@ -125,6 +126,7 @@ def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Cal
             state = compiled.state()
             found = forward(*inputs)
             results = found[:count]
+            outer_checkpoints.compare(pair.kept_names)
             ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:last])
             ctx.mark_non_differentiable(*[results[k] for k in without if isinstance(results[k], torch.Tensor)])
             ctx.set_materialize_grads(False)

@@ -32,6 +32,7 @@ from dovetail.ir.aten import (
 )
 from dovetail.ir.checks import CheckFailed
 from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, same_context
+from dovetail.runtime.call import outer_checkpoints
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
 from dovetail.runtime.call.double_backward import Replay, held
 from dovetail.runtime.call.overlap import Overlap
@@ -188,8 +189,8 @@ def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, expo
             *inputs, parts = given
             state = compiled.state()
             found = compiled.forward(*parts)
-            values = made(parts, found[:count])
-            outputs = [assembled(template, values) for template in apart.outputs]
+            outputs = _outputs(apart, made(parts, found[:count]))
+            outer_checkpoints.compare(pair.kept_names)
             ctx.save_for_backward(*[inputs[k] for k in kept], *[outputs[k] for k in exposed], *found[count:last])
             plain = [t for k, t in enumerate(outputs) if k not in history and isinstance(t, torch.Tensor)]
             ctx.mark_non_differentiable(*plain)
@@ -220,6 +221,10 @@ def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, expo
             return *[None if t is None else assembled(t, found, known) for t in apart.gradients], None
 
     return CompiledFunction
+
+
+def _outputs(apart: Apart, values: Sequence[Any]) -> list:
+    return [assembled(template, values) for template in apart.outputs]
 
 
 def own_parts(templates: Iterable[Template | None]) -> Iterator[int]:

@@ -74,8 +74,8 @@ def warn_user(message: str) -> None:
 
 
 #: A checkpoint that computes again has all that it wants: its hook on saved tensors ends the call. Effects of the
-#: program, which come after the graph, are then left out this second time.
-STOP: Any = getattr(torch.utils.checkpoint, "_StopRecomputationError", ())
+#: program, which come after the graph, are then left out this second time. Or what it has is not what it wants.
+STOP: Any = (getattr(torch.utils.checkpoint, "_StopRecomputationError", ()), torch.utils.checkpoint.CheckpointError)
 
 
 def eagerly(where: str, why: str) -> str:
