@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import dataclasses
 import functools
 import itertools
 import linecache
@@ -63,6 +64,8 @@ def _widened(handle: Any) -> Any:
 
 InterpreterBuilder.binary_op = _binary_op
 InterpreterBuilder.create_dot = _create_dot
+_builder = interpreter.interpreter_builder
+_builder.options = dataclasses.replace(_builder.options, debug=True, sanitize_overflow=False)  # as on a device
 interpreter._patch_lang_tensor = _patch_lang_tensor
 
 

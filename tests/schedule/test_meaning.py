@@ -86,6 +86,7 @@ CASES = {
     "slice": (lambda x: x[1:5, 2:].sin() + x[1:5, :6], (A,), 1),
     "embedding": (lambda i, w: F.embedding(i, w).sin(), (IDS, A), None),
     "gather": (lambda i, x: x[i].sum(-1), (IDS, A), None),
+    "gather behind": (lambda i, x: x.gather(1, (i[0] - 1)[:, None]), (IDS + 1, A[:3]), None),
     "matmul between": (lambda x, y: F.relu((x + 1) @ y.t() * 2).sum(-1), (A, B), None),
     "half": (lambda x: torch.softmax(x * 2 + 1, -1), (HALF,), 1),
     "rotate": (lambda x: torch.cat([-x[..., 8:], x[..., :8]], -1) * x, (WIDE,), 1),

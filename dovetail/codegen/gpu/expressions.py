@@ -20,7 +20,7 @@ from dovetail.codegen.gpu.plan import symbols_of
 from dovetail.ir import dims, liveness
 from dovetail.ir.dims import Atom, Dim, Symbol
 from dovetail.ir.kernel import REPORT, Limit
-from dovetail.ir.loops import Buffer, Const, Expr, Index, Load, Local, Op, Param
+from dovetail.ir.loops import Buffer, Check, Const, Expr, Index, Load, Local, Op, Param
 from dovetail.ir.ranges import extent
 
 
@@ -143,6 +143,12 @@ class Expressions:
         self.forget(buffer.name)
         self.dirty.add(buffer.name)
         self.hold(buffer.name, index, value, bool(self.inner is not None and symbols & self.symbols))
+
+    def check(self, check: Check) -> None:
+        """Of elements that exist: what others compute with is nobody's."""
+        value, mask = self.value(check.condition), self.conditions(check.condition.symbols)
+        value += f" | (({' & '.join(mask)}) == 0)" if mask else ""
+        self.outer.line(f'tl.device_assert({value}, "{check.message}")')
 
     def inside(self, scope: Scope, name: str, stores: bool, address: str, mask: list[str]) -> str:
         """The address again; `mask` gets what leaves out elements beyond the buffer's memory. Their place goes into the

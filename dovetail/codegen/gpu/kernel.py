@@ -254,7 +254,7 @@ class _Kernel:
                 else:
                     pending.append((statement, value))
             elif isinstance(statement, Check):
-                em.outer.line(f'tl.device_assert({em.value(statement.condition)}, "{statement.message}")')
+                em.check(statement)
             elif axis is None:
                 em.values[statement.name] = em.value(statement.value)
             elif axis.looped:
