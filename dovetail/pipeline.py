@@ -343,7 +343,11 @@ class Stages:
         if used or not self.shortens:
             return None
         with self.events.stage("repeats"):
-            found = repeats.find(self.graph, self.fakes)
+            try:
+                found = repeats.find(self.graph, self.fakes)
+            except RuntimeError as error:  # PyTorch forbids to look at the history of some views
+                self.hint(f"all turns of a loop are compiled: {error}")
+                return None
         if found is None:
             return None
         few, fewer = (replace(self, graph=each.graph, fakes=each.fakes) for each in found)

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from dovetail.codegen.gpu import generate
 from dovetail.ir import evaluate as evaluation
 from dovetail.ir.loops import Group, LibraryCall
+from dovetail.normalize.passes import random_numbers
 from dovetail.options import Options
 from dovetail.runtime.gpu.loading import to_binary
 from dovetail.schedule import schedule
@@ -29,6 +30,7 @@ CASES = {
 
 def _program(fn, monkeypatch):
     give_host(monkeypatch, draws=True)
+    monkeypatch.setattr(random_numbers, "FEW", 1)
     return schedule(lowered(fn, X), Options())
 
 

@@ -52,7 +52,7 @@ X = torch.randn(3, 8)
 def test_stages_of_a_compilation() -> None:
     shown = profiled(dovetail.compile(lambda x: x.sin()), X)
     stages = [name.removeprefix("dovetail compile: ") for depth, name in shown if name.startswith("dovetail compile")]
-    assert stages == ["capture", "normalize", "lower", "schedule", "codegen", "load", "guards"]
+    assert stages == ["capture", "repeats", "normalize", "lower", "schedule", "codegen", "load", "guards"]
     assert [depth for depth, _ in shown[:2]] == [0, 1]
 
 

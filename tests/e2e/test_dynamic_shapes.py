@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dovetail
-from dovetail import pipeline
+from dovetail import building
 from dovetail.errors import SpecializedDimension
 from dovetail.ir.guard import GuardKind
 
@@ -217,11 +217,11 @@ def test_a_mistake_with_symbolic_sizes_costs_compilations_only(monkeypatch: pyte
             raise AssertionError("a mistake")
         return schedule(program, options)
 
-    schedule = pipeline.schedule
-    monkeypatch.setattr(pipeline, "schedule", refuse)
+    schedule = building.schedule
+    monkeypatch.setattr(building, "schedule", refuse)
     ours = dovetail.compile(lambda x: x * 2)
     ours(torch.randn(3))
-    sees = pytest.warns(UserWarning, match=r"constant sizes, since schedule failed.*a mistake \(dovetail/pipeline.py:")
+    sees = pytest.warns(UserWarning, match=r"constant sizes, since schedule failed.*a mistake \(dovetail/building.py:")
     with dovetail.config.patch(strict=False), sees:
         torch.testing.assert_close(ours(torch.ones(4)), torch.full((4,), 2.0))
     assert entries(ours) == 2
@@ -231,8 +231,8 @@ def test_so_does_one_with_sizes_that_are_found_out(monkeypatch: pytest.MonkeyPat
     def refuse(aten: Any) -> Any:
         assert in_stages(aten) is None, "a mistake"
 
-    in_stages = pipeline.in_stages
-    monkeypatch.setattr(pipeline, "in_stages", refuse)
+    in_stages = building.in_stages
+    monkeypatch.setattr(building, "in_stages", refuse)
     x, fn = torch.randn(5), lambda x: x[x > 0] * 2
     sees = pytest.warns(UserWarning, match="without them, since .* failed with sizes that are found out.*a mistake")
     with dovetail.config.patch(strict=False), sees:

@@ -18,7 +18,7 @@ from torch import nn
 from torch.overrides import BaseTorchFunctionMode
 
 import dovetail
-from dovetail import assembly, guards, pipeline
+from dovetail import assembly, building, guards, pipeline
 from dovetail.capture import driver as capture_entry
 from dovetail.ops.fake import FakeMode
 from dovetail.runtime.dispatch import dispatcher as runtime_entry
@@ -84,8 +84,8 @@ STAGES = {
     "the end of capture": (capture_entry, "finish"),
     "normalize": (pipeline, "normalize_joint"),
     "partition": (pipeline, "partition"),
-    "lower": (pipeline, "lower"),
-    "schedule": (pipeline, "schedule"),
+    "lower": (building, "lower"),
+    "schedule": (building, "schedule"),
     "loading": (assembly, "load_program"),
     "guards": (guards, "build"),
     "publishing": (runtime_entry.Dispatcher, "publish"),
@@ -164,13 +164,13 @@ def test_what_an_interrupt_leaves_is_put_back(put_back: None) -> None:
 
 def test_what_compiling_itself_changes(monkeypatch):
     """As where PyTorch imports a module that registers its classes: it is compiled again."""
-    table, schedule = {"a": 1}, pipeline.schedule
+    table, schedule = {"a": 1}, building.schedule
 
     def registering(*args):
         table.setdefault("b", 2)
         return schedule(*args)
 
-    monkeypatch.setattr(pipeline, "schedule", registering)
+    monkeypatch.setattr(building, "schedule", registering)
     compiled = dovetail.compile(lambda x: x + len(table))
     for _ in range(2):
         assert compiled(torch.ones(3)).tolist() == [3.0] * 3

@@ -104,6 +104,8 @@ def _operands(chain: Chain, env: Env) -> tuple[Tensor, Tensor, Tensor] | None:
     query, key, value = (env[n] for n in (chain.query, chain.key, chain.value))
     if not all(isinstance(t, Tensor) for t in (query, key, value)):
         return None
+    if any(t.dim() < 2 for t in (query, key, value)):
+        return None
     first, second = chain.orders
     if first:
         places = _scores_of(first)
@@ -182,6 +184,8 @@ def _masks_fit(chain: Chain, env: Env, scores: Tensor) -> bool:
     if not all(isinstance(t, Tensor) and t.device == scores.device for t in (*biases, *masks)):
         return False
     if any(b.dtype is not scores.dtype for b in biases) or any(m.dtype is not torch.bool for m in masks):
+        return False
+    if biases and scores.dtype is torch.float16:  # whose least number leaves differences of scores in float32
         return False
     if biases and any(number > -math.inf for _, _, number in chain.hidden) or len({n for *_, n in chain.hidden}) > 1:
         return False
