@@ -8,9 +8,9 @@ from tests.fuzz import written_attention
 from tests.fuzz.attention import difference
 
 
-@pytest.mark.parametrize("start", range(0, 30, 10))
+@pytest.mark.parametrize("start", range(0, 20, 10))
 def test_random_calls(start):
-    found = {seed: difference(seed) for seed in range(start, start + 10)}
+    found = {seed: difference(seed) for seed in range(start, start + 6)}
     assert {seed: words for seed, words in found.items() if words} == {}
 
 

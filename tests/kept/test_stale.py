@@ -221,10 +221,9 @@ scale = 3
 def f(x):
     y = x + 1
     dovetail.graph_break()
-    for z in (y, x):
-        y = y + inner(z) * scale
-        dovetail.graph_break()
-    return y
+    y = y + inner(y) * scale
+    dovetail.graph_break()
+    return y + inner(x) * scale
 """, {"k=2": "k=4", "scale = 3": "scale = 5"}),
     "functions with gradients of their own": ("""
 class Own(torch.autograd.Function):
