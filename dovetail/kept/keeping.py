@@ -110,9 +110,7 @@ class Keeping:
         data = self.packed.pop()
         if isinstance(data, Exception):
             raise data
-        sizes = shelf.outline(self.args, self.kwargs)
-        made_for = [[size[0], *[None] * (len(size) - 1)] if captured.symbols and type(size) is list else size
-                    for size in sizes]  # fmt: skip
+        made_for = shelf.made_for(self.args, self.kwargs, captured)
         name = shelf.put(self.store, self.key, data, made_for, shelf.likeness(self.fn))
         self.events.on_partial = self._keep_partial(name)
         _trim(self.store)

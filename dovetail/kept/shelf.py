@@ -2,7 +2,7 @@
 
 A shelf is a list under the key of a function, its code, the options, the versions and the machine. Whatever else a
 compilation relies on is checked when it is taken (`entry.py`); those for modules like the one at hand are tried before
-others, those for one size before those for any.
+others, those for one size, or one round of a loop, before those for any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ import numpy
 import torch
 
 from dovetail import guards
+from dovetail.ir.captured import Captured
 from dovetail.ir.records import dataclass
+from dovetail.ir.source import Standing
+from dovetail.ir.walks import Walk
 from dovetail.kept.objects import PLAIN, Unkept, continuation_of, making
 from dovetail.options import Options
 from dovetail.runtime.store import Store, default_folder
@@ -33,6 +36,7 @@ TRIED = 8  # compilations for one call
 MANY = 100  # modules of which the attributes are looked at
 LIST = b"shelf 2\n"
 ONCE = "once "
+WALK = "walk"  # the kind of an iterator, beside types of elements
 #: Variables that PyTorch and its libraries read when they are imported, or later.
 READ = ("TORCH", "PYTORCH", "ATEN", "CUDA", "CUBLAS", "NVIDIA", "OMP", "MKL", "KMP", "ONEDNN", "DNNL")
 
@@ -119,9 +123,31 @@ def _files(package: str) -> list[str]:
 
 
 def outline(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
-    """The types and sizes of tensors among the arguments."""
-    values = [*args, *(v for _, v in sorted(kwargs.items()))]
-    return [[str(v.dtype), *v.shape] if _has_sizes(v) else type(v).__name__ for v in values]
+    """The types of the arguments, with the sizes of tensors, and how far iterators of suspended loops have come."""
+    return [_outlined(v) for v in (*args, *(v for _, v in sorted(kwargs.items())))]
+
+
+def _outlined(value: Any) -> Any:
+    if type(value) is Walk:
+        return [WALK, *_rounds(value)]
+    return [str(value.dtype), *value.shape] if _has_sizes(value) else type(value).__name__
+
+
+def _rounds(walk: Walk) -> list[int]:
+    return [walk.position, *(n for part in walk.parts if type(part) is Walk for n in _rounds(part))]
+
+
+def made_for(args: Sequence[Any], kwargs: Mapping[str, Any], captured: Captured) -> list:
+    """The outline of the calls that a compilation fits, which was made for this one."""
+    rounds = any(type(guard.source) is Standing for guard in captured.guards)
+
+    def relied_on(kind: str) -> bool:
+        return rounds if kind == WALK else not captured.symbols
+
+    return [
+        [each[0], *[None] * (len(each) - 1)] if type(each) is list and not relied_on(each[0]) else each
+        for each in outline(args, kwargs)
+    ]
 
 
 def _has_sizes(value: Any) -> bool:

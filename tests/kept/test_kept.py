@@ -206,13 +206,12 @@ def outcomes(processes, tmp_path_factory):
 def test_another_process_compiles_nothing(name, outcomes):
     first, second, third = map(Outcome, outcomes[name])
     assert second.shown == first.shown == third.shown
-    assert first.compiled and (not third.compiled or name in LATER), third.stages
+    assert first.compiled and not third.compiled, third.stages
     assert not second.compiled or name in LATER, second.stages
 
 
-#: Where numbers, or rounds of a loop, are found to vary only once there is more than one, the next processes have met
-#: other ones by then.
-LATER = ("graph breaks, also in a loop, in what is called and in blocks",)
+#: Where numbers are found to vary only once there is more than one, the second process has met other ones by then.
+LATER = ()
 
 MANY_MODULES = """
 class B(torch.nn.Module):

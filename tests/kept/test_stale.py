@@ -221,9 +221,10 @@ scale = 3
 def f(x):
     y = x + 1
     dovetail.graph_break()
-    y = y + inner(y) * scale
-    dovetail.graph_break()
-    return y + inner(x) * scale
+    for z in (y, x):
+        y = y + inner(z) * scale
+        dovetail.graph_break()
+    return y
 """, {"k=2": "k=4", "scale = 3": "scale = 5"}),
     "functions with gradients of their own": ("""
 class Own(torch.autograd.Function):

@@ -23,7 +23,7 @@ from dovetail.bytecode import decode, entrance
 from dovetail.bytecode.decode import exception_table
 from dovetail.capture.breaks.call_sites import placed, under
 from dovetail.capture.breaks.messages import as_called, shown
-from dovetail.capture.breaks.walks import native
+from dovetail.ir.walks import native
 from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point

@@ -8,7 +8,7 @@ from typing import Any
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.suspended_generators import SHELLS, state_of
 from dovetail.capture.breaks.walk_values import walked
-from dovetail.capture.breaks.walks import Walk
+from dovetail.ir.walks import Walk
 from dovetail.capture.interpreter.frame import Frame, GeneratorValue, run_frames
 from dovetail.capture.outside.wrap import WRAPPERS, remember, wrap_object
 from dovetail.capture.values.base import NULL, Session, Value

@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dovetail.capture.breaks.walks import Walk
+from dovetail.ir.walks import Walk
 from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.callables import KnownValue
