@@ -220,12 +220,13 @@ class Stages:
 
     def compiled(self) -> Compiled:
         graph, fakes, events = self.graph, self.fakes, self.events
-        with_numbers = takes_numbers_out(graph.graph)
-        if with_numbers and (pieces := cut(graph, fakes)) is not None:
-            return self.in_pieces(pieces)
-        if with_numbers:
+        as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes)
+        if takes_numbers_out(graph.graph):
+            pieces = None if as_it_is else cut(graph)
+            if pieces is not None:
+                return self.in_pieces(pieces)
             self.hint("runs operator by operator: it computes with numbers that it takes out of tensors")
-        as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes) or with_numbers
+            as_it_is = True
         used = None if as_it_is else without_gradients(graph.graph)
         if used is not None and any(is_wrapper(n.meta.get("fake")) for n in graph.graph.nodes):
             found = None if used else self.apart()
@@ -343,11 +344,7 @@ class Stages:
         if used or not self.shortens:
             return None
         with self.events.stage("repeats"):
-            try:
-                found = repeats.find(self.graph, self.fakes)
-            except RuntimeError as error:  # PyTorch forbids to look at the history of some views
-                self.hint(f"all turns of a loop are compiled: {error}")
-                return None
+            found = repeats.find(self.graph, self.fakes)
         if found is None:
             return None
         few, fewer = (replace(self, graph=each.graph, fakes=each.fakes) for each in found)

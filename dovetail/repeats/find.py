@@ -302,8 +302,16 @@ def looks(fake: Any) -> Any:
         return type(fake), constant(fake)
     return (
         repr((tuple(fake.shape), fake.stride(), fake.storage_offset())), fake.dtype, fake.device,
-        fake.requires_grad, fake.is_leaf, fake.is_neg(), fake.is_conj(), fake._is_view(),
+        fake.requires_grad, _begins(fake), fake.is_neg(), fake.is_conj(), fake._is_view(),
     )  # fmt: skip
+
+
+def _begins(fake: FakeTensor) -> Any:
+    """Is it a leaf? PyTorch does not say so of some views whose base was written to: no other value is like them."""
+    try:
+        return fake.is_leaf
+    except RuntimeError:
+        return id(fake)
 
 
 def _memory(fake: Any) -> Any:

@@ -23,12 +23,12 @@ from dovetail.bytecode import decode, entrance
 from dovetail.bytecode.decode import exception_table
 from dovetail.capture.breaks.call_sites import placed, under
 from dovetail.capture.breaks.messages import as_called, shown
-from dovetail.ir.walks import native
 from dovetail.capture.polyfills.protocols import HIDDEN
 from dovetail.errors import Location
 from dovetail.ir.captured import EMPTY, HANDLED, VALUE, Continuation, Point
 from dovetail.ir.records import dataclass
 from dovetail.ir.stores import remembered
+from dovetail.ir.walks import native
 
 VARARGS = 4 | 8
 GENERATORS = 0x20 | 0x80 | 0x200

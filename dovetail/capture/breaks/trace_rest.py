@@ -8,7 +8,6 @@ from typing import Any
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.suspended_generators import SHELLS, state_of
 from dovetail.capture.breaks.walk_values import walked
-from dovetail.ir.walks import Walk
 from dovetail.capture.interpreter.frame import Frame, GeneratorValue, run_frames
 from dovetail.capture.outside.wrap import WRAPPERS, remember, wrap_object
 from dovetail.capture.values.base import NULL, Session, Value
@@ -18,6 +17,7 @@ from dovetail.ir.captured import EMPTY, HANDLED, Continuation, Point
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Attr, Item, Source
+from dovetail.ir.walks import Walk
 
 
 @dataclass(frozen=True, slots=True)

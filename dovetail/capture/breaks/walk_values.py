@@ -6,7 +6,6 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dovetail.ir.walks import Walk
 from dovetail.capture.interpreter.frame import GeneratorValue
 from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.callables import KnownValue
@@ -22,6 +21,7 @@ from dovetail.capture.values.iterators import (
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Attr, Computed, Item, Source, Standing
+from dovetail.ir.walks import Walk
 
 if TYPE_CHECKING:
     from dovetail.capture.residual.rebuild import Rebuilder

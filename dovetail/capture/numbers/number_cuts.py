@@ -9,18 +9,16 @@ The pieces are graphs as those on both sides of a graph break, in the order of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import field
-from typing import Any
 
 import torch
 import torch.fx
 from torch.fx import Node
 
-from dovetail.capture.tables.graph_functions import RESHAPING, impure, runs_alone, writes
+from dovetail.capture.tables.graph_functions import RESHAPING, impure, runs_alone
+from dovetail.ir.nodes import name_of, writes
 from dovetail.ir.records import dataclass
-from dovetail.ir.settings import turns_settings
-from dovetail.ops.calls.autograd_calls import needs_engine
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.symbolic.size_questions import symbolic
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -62,16 +60,15 @@ def takes_numbers_out(graph: torch.fx.Graph) -> bool:
     return any(n.target == "item" and not isinstance(n.meta.get("fake"), torch.SymInt) for n in _calls(graph))
 
 
-def cut(graph_module: torch.fx.GraphModule, fakes: Sequence[Any]) -> list[Piece] | None:
-    """The pieces, in order; None where they cannot be compiled on their own.
+def cut(graph_module: torch.fx.GraphModule) -> list[Piece] | None:
+    """The pieces, in order; None where they cannot be compiled on their own. The graph steers neither PyTorch's engine
+    nor its settings.
 
     What passes from one to another looks as it did at the end of capture: nothing may have changed that before.
     """
     graph = graph_module.graph
-    nodes = _calls(graph)
-    if turns_settings(graph) or needs_engine(graph, fakes) or any(is_wrapper(n.meta.get("fake")) for n in graph.nodes):
-        return None
-    if any(writes(n) and _changes_metadata(n) for n in nodes):
+    wrappers = any(is_wrapper(n.meta.get("fake")) for n in graph.nodes)
+    if wrappers or any(writes(n) and _changes_metadata(n) for n in _calls(graph)):
         return None
     pieces = _pieces(graph.nodes)
     _connect(pieces, graph)
@@ -84,10 +81,9 @@ def _calls(graph: torch.fx.Graph) -> list[Node]:
 
 def _changes_metadata(node: Node) -> bool:
     """May a tensor that the node writes to get another shape, or a history?"""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     fakes = [n.meta.get("fake") for n in node.all_input_nodes]
     grads = any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
-    return grads or name in RESHAPING or node.kwargs.get("out") is not None
+    return grads or name_of(node) in RESHAPING or node.kwargs.get("out") is not None
 
 
 def _is_number(node: Node) -> bool:

@@ -14,6 +14,7 @@ import torch.fx
 
 from dovetail.capture.values.base import Session
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.nodes import name_of
 from dovetail.ir.source import Bound
 
 SEEING = frozenset(
@@ -48,7 +49,7 @@ def forget_offsets(s: Session) -> None:
 def _sees(node: torch.fx.Node) -> bool:
     if not node.op.startswith("call"):
         return False
-    names = str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")).split(".")
+    names = name_of(node).split(".")
     if VIEWS.isdisjoint(names):
         return not SEEING.isdisjoint(names)
     dtype = any(isinstance(a, torch.dtype) for a in (*node.args, *node.kwargs.values()))

@@ -6,7 +6,6 @@ inlined like user code.
 
 from __future__ import annotations
 
-import operator
 import types
 from functools import cache
 from typing import Any
@@ -17,6 +16,7 @@ import torch.masked
 import torch.nn.functional as F
 
 from dovetail.capture.process.trusted_code import foreign
+from dovetail.ir.nodes import name_of, writes
 
 # Namespaces whose functions all take and give tensors.
 NAMESPACES = (
@@ -60,12 +60,6 @@ def tensor_methods() -> dict[Any, str]:
     return found
 
 
-# Nodes with these names change something beside their result, so an unused one stays.
-IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook", "retain_grad"))
-IN_PLACE_OPERATORS = frozenset(
-    getattr(operator, n)
-    for n in "iadd iand ifloordiv ilshift imatmul imul imod ior ipow irshift isub itruediv ixor setitem".split()
-)
 RANDOM = frozenset(
     """rand randn randint randperm bernoulli multinomial normal poisson dropout alpha_dropout feature_dropout
     feature_alpha_dropout dropout1d dropout2d dropout3d rrelu gumbel_softmax fractional_max_pool2d
@@ -83,19 +77,6 @@ RESHAPING = NO_VARIANT | frozenset(
 )
 
 
-def writes(node: Any) -> bool:
-    """Does it change a tensor that it is given?"""
-    if node.meta.get("mutates") or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
-        return True
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
-        return True
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    if node.op == "call_method" and name in IMPURE_METHODS or target in IN_PLACE_OPERATORS:
-        return True
-    return name.endswith("_") and not name.endswith("__")
-
-
 def impure(node: Any) -> bool:
     """Must the node stay even when nobody uses its result?"""
     if node.op in ("placeholder", "output"):
@@ -104,7 +85,7 @@ def impure(node: Any) -> bool:
         return True
     if node.op == "call_method":
         return False
-    name = getattr(node.target, "__name__", "")
+    name = name_of(node)
     return name in STATEFUL or name in RANDOM_FUNCTIONS
 
 
@@ -190,8 +171,7 @@ _ALONE_PLACES: dict[str, Any] = {
 
 def runs_alone(node: torch.fx.Node) -> bool:
     """May only PyTorch compute the node with numbers that are known when it runs?"""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return name in _ALONE_PLACES
+    return name_of(node) in _ALONE_PLACES
 
 
 @cache

@@ -20,6 +20,7 @@ from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.containers import ListValue, SequenceValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import HOST, on_host
+from dovetail.ir.nodes import name_of
 
 Node = torch.fx.Node
 
@@ -119,15 +120,11 @@ def _exact(node: Node, result: Any) -> bool:
     if on_host(_first(node.meta["fake"])) or not result.is_floating_point():
         return True
     whole = (result == result.round()) & (result.abs() < 1 / torch.finfo(result.dtype).eps)
-    return bool(whole.all()) and _name(node) not in ROUNDING
+    return bool(whole.all()) and name_of(node) not in ROUNDING
 
 
 def _first(fake: Any) -> torch.Tensor:
     return fake if isinstance(fake, torch.Tensor) else fake[0]
-
-
-def _name(node: Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _steps(s: Session, wanted: Node) -> list[Node] | None:
@@ -149,7 +146,7 @@ def _step(s: Session, node: Node) -> bool:
     results = fake if isinstance(fake, tuple) else (fake,)
     if node.graph is not s.graph or not node.op.startswith("call") or impure(node) or not all(map(_small, results)):
         return False
-    return _name(node) in STEPS or node.target in MAKERS
+    return name_of(node) in STEPS or node.target in MAKERS
 
 
 def _small(fake: Any) -> bool:
@@ -175,4 +172,3 @@ def _run(node: Node, results: dict[Node, Any]) -> Any:
     kwargs = {name: value for name, value in kwargs.items() if name not in ("device", "pin_memory", "requires_grad")}
     function: Callable[..., Any] = getattr(args[0], node.target) if isinstance(node.target, str) else node.target
     return function(*(args[1:] if isinstance(node.target, str) else args), **kwargs)
-

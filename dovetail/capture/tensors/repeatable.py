@@ -12,8 +12,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.capture.tables.graph_functions import IN_PLACE_OPERATORS, RANDOM, graph_functions, impure, storage_of
+from dovetail.capture.tables.graph_functions import RANDOM, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN, UNDONE
+from dovetail.ir.nodes import IN_PLACE_OPERATORS, name_of
 from dovetail.ir.settings import SETTERS
 from dovetail.ir.source import Source
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -68,7 +69,7 @@ _NORMS = {"batch_norm": ("training", False), "instance_norm": ("use_input_stats"
 
 def harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
     """Does it change nothing but what the graph has made, and the grad mode?"""
-    name = _name(node)
+    name = name_of(node)
     if name == "embedding":
         return node.kwargs.get("max_norm") is None and (len(node.args) < 4 or node.args[3] is None)
     if name == "scaled_dot_product_attention" and _argument(node, 4, "dropout_p", 0.0) == 0:
@@ -97,10 +98,6 @@ def made_inside(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
     """Is it known that the tensor has memory that the graph has made? A gradient that it reads may be the caller's."""
     maker = makers.get(storage_of(node))
     return maker is not None and maker.op.startswith("call") and maker.target is not getattr
-
-
-def _name(node: torch.fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def guarded_call(

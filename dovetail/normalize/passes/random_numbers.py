@@ -48,7 +48,7 @@ def draw_in_kernels(graph: AtenGraph, backward_nodes: Set[Node]) -> None:
                 if one.fits():
                     found.setdefault(one.device, []).append(one)
         for device, draws in found.items():
-            if all(one.is_small() for one in draws):
+            if all(draws_few(one.like) for one in draws):
                 continue
             seeds = _seeds(GraphWriter(graph.graph, draws[0].node), device, FIRST + STEP * len(draws))
             for k, one in enumerate(draws):
@@ -73,9 +73,6 @@ class _Draw:
     def fits(self) -> bool:
         plain = traits(self.device).draws and self.given.get("generator") is None and self.dtype in _WIDE
         return plain and dense_order(self.like.shape, self.like.stride()) is not None and self.row[0](self)
-
-    def is_small(self) -> bool:
-        return draws_few(self.like)
 
     def replace(self, seeds: Node, place: int) -> None:
         self.write, self.seeds, self.place = GraphWriter(self.node.graph, self.node), seeds, place

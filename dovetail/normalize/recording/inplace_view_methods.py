@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from dovetail.ir.nodes import name_of
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.symbolic.retry import called, methodcaller
@@ -24,7 +25,7 @@ _OUT_OF_PLACE = {
 
 def turns(node: torch.fx.Node, args: tuple) -> bool:
     """Does the node give a view another shape, in such a way that PyTorch would not refuse it?"""
-    if _name(node) not in _OUT_OF_PLACE or not args or type(args[0]) is not FakeTensor or not args[0]._is_view():
+    if name_of(node) not in _OUT_OF_PLACE or not args or type(args[0]) is not FakeTensor or not args[0]._is_view():
         return False
     return torch._C._autograd._get_creation_meta(args[0]) == torch._C._autograd.CreationMeta.DEFAULT
 
@@ -35,13 +36,9 @@ def turned(
     """The view of the view, which takes its place in `env`."""
     old = recorder.handle(args[0])
     with torch.set_grad_enabled(True):  # whoever gives a view another shape does not make a view
-        new = called(methodcaller, (_OUT_OF_PLACE[_name(node)], *args), kwargs)
+        new = called(methodcaller, (_OUT_OF_PLACE[name_of(node)], *args), kwargs)
     torch._C._increment_version([new])
     recorder.handle(new).since = old.since
     for key, value in env.items():
         env[key] = pytree.tree_map(lambda v: new if v is args[0] else v, value)
     return new
-
-
-def _name(node: torch.fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")

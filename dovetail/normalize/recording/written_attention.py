@@ -18,6 +18,7 @@ import torch.fx
 from torch.nn.functional import scaled_dot_product_attention as attention
 
 from dovetail.ir.devices import traits
+from dovetail.ir.nodes import name_of, writes
 from dovetail.normalize.passes.random_numbers import draws_few
 from dovetail.normalize.recording.attention_chain import Chain, chain_of
 from dovetail.normalize.recording.attention_masks import without_known_mask
@@ -91,16 +92,10 @@ def _undisturbed(chain: Chain, node: torch.fx.Node) -> bool:
     """Does nothing between the first step and the last write to a tensor, or change how operators work?"""
     between, steps = chain.steps[-1].next, set(chain.steps)
     while between is not node:
-        name = str(between.target if between.op == "call_method" else getattr(between.target, "__name__", ""))
-        writes = name.endswith("_") and not name.endswith("__") or name.startswith("i") and name[1:] in _OPERATORS
-        other = name in _SETTINGS or name == "setitem" or between.meta.get("mutates") or "out" in between.kwargs
-        if between not in steps and (writes or other or between.kwargs.get("inplace")):
+        if between not in steps and (writes(between) or name_of(between) in _SETTINGS):
             return False
         between = between.next
     return True
-
-
-_OPERATORS = frozenset("add sub mul truediv floordiv matmul pow and_ or_ xor mod and or".split())
 
 
 def _operands(chain: Chain, env: Env) -> tuple[Tensor, Tensor, Tensor] | None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ir.nodes import name_of
 from dovetail.ir.records import dataclass
 
 #: Below that many rows products are too small for a library.
@@ -79,7 +80,7 @@ def shown(graph: torch.fx.Graph, places: list[tuple[int, int]]) -> Between:
 
 
 def _value(node: torch.fx.Node, known: dict[Any, Between]) -> Between:
-    name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
+    name = name_of(node)
     if name in _FILLED and node.kwargs.get("dtype") is torch.bool:
         return Between(_FILLED[name], _FILLED[name], True)
     rule = _RULES.get(name.strip("_"))

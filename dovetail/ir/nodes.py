@@ -1,0 +1,34 @@
+"""What a node of a captured graph calls, by its name, and whether that writes."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+import torch.fx
+
+# Nodes with these names change something beside their result, so an unused one stays.
+IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook", "retain_grad"))
+IN_PLACE_OPERATORS = frozenset(
+    getattr(operator, n)
+    for n in "iadd iand ifloordiv ilshift imatmul imul imod ior ipow irshift isub itruediv ixor setitem".split()
+)
+
+
+def name_of(node: torch.fx.Node) -> str:
+    """Of the method, or of the function; "" if that has none."""
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+
+
+def writes(node: torch.fx.Node) -> bool:
+    """Does it change a tensor that it is given?"""
+    if node.meta.get("mutates") or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:
+        return True
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+        return True
+    name = name_of(node)
+    if node.op == "call_method" and name in IMPURE_METHODS or target in IN_PLACE_OPERATORS:
+        return True
+    return name.endswith("_") and not name.endswith("__")
