@@ -150,9 +150,11 @@ def _as_captured(node: torch.fx.Node, env: dict[Any, Any]) -> Iterator[None]:
         flagged = [env[used] for used in node.all_input_nodes if _lost_its_flag(used.meta.get("fake"), env[used])]
     for tensor in flagged:
         tensor.requires_grad_()
-    yield
-    for tensor in flagged:
-        tensor.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for tensor in flagged:
+            tensor.requires_grad_(False)
 
 
 def _lost_its_flag(captured: Any, tensor: Any) -> bool:
