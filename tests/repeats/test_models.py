@@ -80,7 +80,8 @@ def step(model: Model, call: Callable[[Tensor], Any], chosen: int = 2) -> list[A
 
 def check(model: Model, chosen: int = 2) -> None:
     eager = copy.deepcopy(model)
-    torch.testing.assert_close(step(model, dovetail.compile(model, fullgraph=True), chosen), step(eager, eager, chosen))
+    found, expected = step(model, dovetail.compile(model, fullgraph=True), chosen), step(eager, eager, chosen)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
 def test_a_few_layers_are_compiled(lowered):

@@ -47,7 +47,7 @@ def fused(recorder: AtenRecorder, node: torch.fx.Node, env: Env, made: Tensor) -
     chain = chain_of(node) if wanted(options) and not torch.are_deterministic_algorithms_enabled() else None
     if chain is None or not _undisturbed(chain, node) or _rounds_masks(chain, env):
         return None
-    operands = _operands(chain, env)
+    operands = _operands(recorder, chain, env)
     if operands is None or not _fits(chain, env, operands, made) or not _pays(chain, operands):
         return None
     if chain.dropout and (options.fallback_random or draws_few(env[chain.steps[-1]])):  # type: ignore[union-attr]
@@ -98,14 +98,13 @@ def _undisturbed(chain: Chain, node: torch.fx.Node) -> bool:
     return True
 
 
-def _operands(chain: Chain, env: Env) -> tuple[Tensor, Tensor, Tensor] | None:
+def _operands(recorder: AtenRecorder, chain: Chain, env: Env) -> tuple[Tensor, Tensor, Tensor] | None:
     """Query, key and value, each with rows and widths last."""
     assert chain.query is not None and chain.key is not None and chain.value is not None
-    query, key, value = (env[n] for n in (chain.query, chain.key, chain.value))
-    if not all(isinstance(t, Tensor) for t in (query, key, value)):
+    given = [env[n] for n in (chain.query, chain.key, chain.value)]
+    if not all(isinstance(t, Tensor) and t.dim() >= 2 for t in given):
         return None
-    if any(t.dim() < 2 for t in (query, key, value)):
-        return None
+    query, key, value = given if any(chain.orders) else (_given(recorder, t) for t in given)
     first, second = chain.orders
     if first:
         places = _scores_of(first)
@@ -120,6 +119,15 @@ def _operands(chain: Chain, env: Env) -> tuple[Tensor, Tensor, Tensor] | None:
             return None
         value = value.permute(place)
     return query, key, value
+
+
+def _given(recorder: AtenRecorder, operand: Tensor) -> Tensor:
+    """With a gradient that lies as a product's does, where it is the program's result."""
+    if not operand.requires_grad or recorder.handle(operand).base.position is None:
+        return operand
+    alias = operand.view_as(operand)
+    alias.register_hook(lambda gradient: gradient.contiguous())
+    return alias
 
 
 def _scores_of(equation: str) -> tuple[list[int], list[int]] | None:
