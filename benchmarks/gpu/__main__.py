@@ -28,6 +28,10 @@ def main() -> None:
     parser.add_argument("--bandwidth", action="store_true", help="programs that only move memory")
     parser.add_argument("--peer", action="store_true", help="torch.compile too")
     parser.add_argument("--only", default="", help="a regular expression for programs' names")
+    parser.add_argument("--together", type=int, default=1, help="so many models compile at a time")
+    parser.add_argument("--parts", type=int, default=1, help="measure one of so many parts of the models")
+    parser.add_argument("--part", type=int, default=1, help="this one")
+    parser.add_argument("--kernels", type=Path, default=None, help="write each model's kernels into this folder")
     parser.add_argument("--json", type=Path, default=None)
     options = parser.parse_args()
     with multiprocessing.get_context("fork").Pool(1) as pool:  # models are measured in forks, which this must allow
@@ -38,13 +42,13 @@ def main() -> None:
 
 def _models(options: argparse.Namespace) -> None:
     names = list(models.CONTENDERS) if options.peer else ["eager", "Dovetail"]
-    results = {}
+    results: dict[str, Any] = {}
     as_installed()
-    for case in models.CASES:
-        if re.search(options.only, case):
-            results[case] = models.measure(case, names)
-            print(case, "; ".join(f"{n} {models.cell(r)}" for n, r in results[case].items()), flush=True)
-            _write(options.json, results)
+    cases = [case for case in models.CASES if re.search(options.only, case)][options.part - 1 :: options.parts]
+    for case, row in models.measure(cases, names, options.together, options.kernels):
+        results[case] = row
+        print(case, "; ".join(f"{n} {models.cell(r)}" for n, r in row.items()), flush=True)
+        _write(options.json, results)
     Console(width=WIDTH).print(models.table(results, names))
 
 
