@@ -1,9 +1,9 @@
 """Whole models and training steps.
 
-Each program (`cases.py`) runs eagerly, compiled by Dovetail and, with `--peer`, by torch.compile in its default mode and
-with `mode="reduce-overhead"`, each time in a fresh process with empty caches, with the same weights and inputs. Times are
-medians of single calls between CUDA events, in milliseconds. Cold is the import of the compiler and the first two
-calls, in seconds. Memory is what the process holds of the device through PyTorch, the pools of CUDA graphs and free
+Each program (`cases.py`) runs eagerly, compiled by Dovetail and, with `--peer`, by torch.compile in its default mode
+and with `mode="reduce-overhead"`, each time in a fresh process with empty caches, with the same weights and inputs.
+Times are medians of single calls between CUDA events, in milliseconds. Cold is the import of the compiler and the first
+two calls, in seconds. Memory is what the process holds of the device through PyTorch, the pools of CUDA graphs and free
 blocks included, in MiB: at most during the first two calls, and after the measured ones. The error is the largest
 difference from eager's result, of a million elements.
 
