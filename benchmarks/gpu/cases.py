@@ -132,7 +132,7 @@ def _t5() -> nn.Module:
 
 
 def _sounds() -> nn.Module:
-    return transformers.Wav2Vec2Model(transformers.Wav2Vec2Config(apply_spec_augment=False))
+    return transformers.Wav2Vec2Model(transformers.Wav2Vec2Config(apply_spec_augment=False, layerdrop=0.0))
 
 
 def _of_text(model: nn.Module, batch: int, length: int) -> Case:

@@ -158,6 +158,7 @@ class Recorder:
                 return self.call(*inputs)
             self.seen[key] = _addresses(inputs)
             device_scalars.counted()
+            torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
             results = self.aside(inputs)
             self.words = device_scalars.counted()
             return results
@@ -202,6 +203,7 @@ class Recorder:
         """Records the program, in the place of `before`, and runs it."""
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
+        torch.cuda.empty_cache()  # of calls without a recording, which has memory of its own
         try:
             recording = self.recorded(inputs, same, before and before.graphs[0].pool())
         except (RuntimeError, NotImplementedError) as error:
