@@ -1,0 +1,125 @@
+"""Products of float32 matrices on a GPU by kernels of our own, which multiply on tensor cores.
+
+before:  %y = mm(%x, %w)
+after:   %b = stack([%high, %low])  # of %w, laid out along the sum;  %p = dovetail.template([%x, %b], "...")
+
+`choice.py` says which: where cuBLAS would take longer. Either matrix may be the one that is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.codegen.gpu.products import template as written
+from dovetail.ir.aten import AtenGraph
+from dovetail.ir.products import Product
+from dovetail.normalize.passes.writer import GraphWriter
+from dovetail.normalize.recording.templates import wanted
+from dovetail.ops.fake import FakeMode
+from dovetail.ops.own.template import begin, template
+from dovetail.options import Options
+from dovetail.products.choice import GAIN, LARGEST, MOST_PARTS, Rates, library, microseconds, rates
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+#: Where the matrices of an operator are, and whether it has a bias in front of them.
+_PRODUCTS: dict[Any, int] = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1}
+#: Numbers that become infinite when they are rounded to TF32 begin here.
+_NEARLY_INFINITE = 0x7F7FF000
+_INFINITE = 0x7F800000
+
+
+def multiply_in_kernels(graph: AtenGraph, options: Options) -> None:
+    """In place on the graph."""
+    if not wanted(options) or torch.backends.cuda.matmul.allow_tf32:
+        return
+    nodes = [n for n in graph.graph.nodes if n.op == "call_function" and n.target in _PRODUCTS]
+    split: dict[Any, Node] = {}
+    with torch.no_grad(), FakeMode():
+        for node in nodes:
+            product = _chosen(node)
+            if product is not None:
+                write = GraphWriter(graph.graph, node)
+                node.replace_all_uses_with(_written(write, node, product, split))
+                graph.graph.erase_node(node)
+
+
+def _chosen(node: Node) -> Product | None:
+    """The fastest way, where it is faster than the library's."""
+    rate, bias = rates(node.meta["val"].device), _PRODUCTS[node.target] == 1
+    left, right = _values(node)[-2:]
+    if rate is None or node.kwargs or left.dtype is not torch.float32 or not _known(left, right):
+        return None
+    if bias and _values(node)[0].shape != right.shape[1:]:
+        return None
+    ways = [*_ways(left, right.shape[-1], False, bias, rate), *_ways(right, left.shape[-2], True, bias, rate)]
+    best = min(ways, key=lambda p: microseconds(p, rate), default=None)
+    if best is None or microseconds(best, rate) * GAIN > library(best, rate):
+        return None
+    return best
+
+
+def _values(node: Node) -> list[torch.Tensor]:
+    return [n.meta["val"] for n in node.args]  # type: ignore[union-attr]
+
+
+def _known(*tensors: torch.Tensor) -> bool:
+    return all(type(n) is int and n > 0 for t in tensors for n in t.shape) and all(
+        type(s) is int for t in tensors for s in t.stride()
+    )
+
+
+def _ways(given: torch.Tensor, n: int, turned: bool, bias: bool, rate: Rates) -> Iterator[Product]:
+    """To multiply a matrix, or one that is on its side (`turned`), by another that is split."""
+    a = given.mT if turned else given
+    batch, of_batch = (a.shape[0], a.stride(0)) if a.dim() == 3 else (1, 0)
+    m, k = a.shape[-2:]
+    by_rows = a.stride(-1) == 1
+    step = a.stride(-2) if by_rows else a.stride(-1)
+    if not by_rows and (a.stride(-2) != 1 or m % 4) or k % 4 or step % 4 or of_batch % 4:
+        return
+    if max(2 * batch * n * (k + 32), batch * m * n * MOST_PARTS, of_batch * batch + step * max(m, k)) > LARGEST:
+        return
+    for tiles in rate.tiles:
+        for parts in range(1, MOST_PARTS + 1 if batch == 1 and not bias else 2):
+            found = Product(batch, m, n, k, given.stride(), step, of_batch, by_rows, turned, bias, parts, tiles)
+            if found.part * (parts - 1) < found.padded:
+                yield found
+
+
+def _written(write: GraphWriter, node: Node, product: Product, split: dict[Any, Node]) -> Node:
+    p = product
+    operands: list[Any] = list(node.args)
+    *bias, left, right = operands
+    a, b = (right, left) if p.turned else (left, right)
+    key = b, p.turned, p.padded
+    if key not in split:
+        split[key] = _split(write, b, not p.turned, p)
+    code = written(p).code()
+    begin(code, node.meta["val"].device)
+    found = write.item(write.call(template, [a, split[key], *bias], code), 0)
+    sizes = list(node.meta["val"].shape)
+    if p.parts == 1:
+        return write.call(aten.view.default, found, sizes)
+    return write.call(aten.sum.dim_IntList, write.call(aten.view.default, found, [p.parts, *sizes]), [0])
+
+
+def _split(write: GraphWriter, b: Node, on_its_side: bool, product: Product) -> Node:
+    """The TF32 nearest to each number, and what is missing, whose sum is the number."""
+    x = write.call(aten.transpose.int, b, -2, -1) if on_its_side else b
+    if product.padded > product.k:
+        x = write.call(aten.constant_pad_nd.default, x, [0, product.padded - product.k], 0.0)
+    bits = write.call(aten.view.dtype, x, torch.int32)
+    size = write.call(aten.bitwise_and.Scalar, bits, 0x7FFFFFFF)
+    finite = write.call(aten.lt.Scalar, size, _NEARLY_INFINITE)
+    nearest = write.call(aten.where.self, finite, write.call(aten.add.Tensor, bits, 0x1000), bits)
+    high = write.call(aten.view.dtype, write.call(aten.bitwise_and.Scalar, nearest, -0x2000), torch.float32)
+    zero = write.call(aten.full.default, [], 0.0, dtype=torch.float32, device=b.meta["val"].device)
+    exists = write.call(aten.lt.Scalar, size, _INFINITE)
+    low = write.call(aten.where.self, exists, write.call(aten.sub.Tensor, x, high), zero)
+    halves = write.call(aten.cat.default, [high, low])
+    return write.call(aten.view.default, halves, [2, product.batch, product.n, product.padded])

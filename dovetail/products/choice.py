@@ -1,0 +1,64 @@
+"""Which products of float32 are faster as kernels of TF32, and in what tiles: a model of what both take.
+
+A device computes as many tiles at a time as fit on it, and a wave of them takes as long if it is not full. Measured on
+an H100 with PyTorch 2.11 (`docs/gpu-kernels.md`): of twelve products the model is off by 15% at most.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from dovetail.ir.products import Product, Tiles
+from dovetail.ir.records import dataclass
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of a kind of device: what cuBLAS multiplies in float32, and moves, in a microsecond; tiles that are computed at a
+    time; what one of them takes for an element of the sum, in microseconds, and to begin and end."""
+
+    multiplied: float
+    moved: float
+    at_once: int
+    tiles: dict[Tiles, float]
+    wave: float
+    launch: float
+
+
+#: By compute capability. Others multiply by other instructions, which nobody has measured.
+RATES = {
+    (9, 0): Rates(
+        49e6, 2.8e6, 264, {Tiles(128, 64, 4, 3): 0.0389, Tiles(64, 64, 4, 4): 0.0242}, wave=4.0, launch=2.0
+    ),
+}  # fmt: skip
+#: A kernel must be faster by so much: each is one more to compile.
+GAIN = 1.1
+#: Sums are cut into at most so many parts.
+MOST_PARTS = 12
+#: Indices of elements are held in 32 bits.
+LARGEST = 2**31 - 2**20
+
+
+def rates(device: torch.device) -> Rates | None:
+    """None for a device whose kernels are not known to be faster."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    return RATES.get(torch.cuda.get_device_capability(device))
+
+
+def library(product: Product, rate: Rates) -> float:
+    """Microseconds that cuBLAS takes, at best."""
+    p = product
+    moved = 4 * p.batch * (p.m * p.k + p.n * p.k + p.m * p.n)
+    return max(2 * p.batch * p.m * p.n * p.k / rate.multiplied, moved / rate.moved) + rate.launch
+
+
+def microseconds(product: Product, rate: Rates) -> float:
+    """What the kernel takes, the one that splits b, and what adds up the parts."""
+    p, tiles = product, product.tiles
+    count = -(-p.m // tiles.rows) * -(-p.n // tiles.columns) * p.batch * p.parts
+    waves = -(-count // rate.at_once)
+    found = waves * (p.part * rate.tiles[tiles] + rate.wave)
+    split = 12 * p.batch * p.n * p.padded / rate.moved + rate.launch
+    joined = 8 * p.parts * p.batch * p.m * p.n / rate.moved + rate.launch if p.parts > 1 else 0.0
+    return found + split + joined
