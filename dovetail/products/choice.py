@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import torch
 
-from dovetail.ir.products import Product, Tiles
+from dovetail.ir.devices import GPU
+from dovetail.ir.products import Product, ProductTiles
 from dovetail.ir.records import dataclass
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a kind of device: what cuBLAS multiplies in float32, and moves, in a microsecond; tiles that are computed at a
-    time; what one of them takes for an element of the sum, in microseconds, and to begin and end."""
+    """Of a kind of device, in microseconds: what cuBLAS multiplies in float32 and what is moved in one; tiles that are
+    computed at a time; what they take to begin and end, and a launch; what a tile takes for an element of the sum."""
 
     multiplied: float
     moved: float
     at_once: int
-    tiles: dict[Tiles, float]
     wave: float
     launch: float
+    tiles: dict[ProductTiles, float]
 
 
 #: By compute capability. Others multiply by other instructions, which nobody has measured.
 RATES = {
     (9, 0): Rates(
-        49e6, 2.8e6, 264, {Tiles(128, 64, 4, 3): 0.0389, Tiles(64, 64, 4, 4): 0.0242}, wave=4.0, launch=2.0
+        49e6, 2.8e6, 264, wave=4.0, launch=2.0,
+        tiles={ProductTiles(128, 64, 4, 3): 0.0389, ProductTiles(64, 64, 4, 4): 0.0242},
     ),
 }  # fmt: skip
 #: A kernel must be faster by so much: each is one more to compile.
@@ -41,7 +43,7 @@ LARGEST = 2**31 - 2**20
 
 def rates(device: torch.device) -> Rates | None:
     """None for a device whose kernels are not known to be faster."""
-    if device.type != "cuda" or not torch.cuda.is_available():
+    if device.type != GPU or not torch.cuda.is_available():
         return None
     return RATES.get(torch.cuda.get_device_capability(device))
 

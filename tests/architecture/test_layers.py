@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str] | None] = {
     "targets": SHARED | {"loading"},
     # A kernel of its own for one function: its functions of elements go through the stages, and codegen writes it.
     "attention": SHARED | {"codegen", "loading", "lower", "normalize", "schedule"},
+    "products": SHARED | {"codegen", "normalize"},
     "errors": set(),
     "options": {"errors"},
     "config": {"errors", "options"},

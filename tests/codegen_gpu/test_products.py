@@ -9,7 +9,7 @@ import torch
 
 import dovetail
 from dovetail import products
-from dovetail.ir.products import Product, Tiles
+from dovetail.ir.products import Product, ProductTiles
 from dovetail.ir.template import template_of
 from dovetail.products.choice import RATES, Rates, library, microseconds
 from dovetail.runtime.gpu import templates as launches
@@ -21,12 +21,12 @@ class Launched:
     """What kernels have been given, in small tiles, `at_once` of them a wave; cuBLAS is so slow that all are chosen."""
 
     def __init__(self, monkeypatch):
-        self.ran, self.given, self.at_once, self.tiles = [], [], 1, Tiles(16, 16, 4, 1, 16)
+        self.ran, self.given, self.at_once, self.tiles = [], [], 1, ProductTiles(16, 16, 4, 1, 16)
         monkeypatch.setattr(products, "rates", self.rates)
         monkeypatch.setattr(launches, "run", self.run)
 
     def rates(self, device):
-        return Rates(1e-9, 1e9, self.at_once, {self.tiles: 1.0}, wave=0.01, launch=0.0)
+        return Rates(1e-9, 1e9, self.at_once, 0.01, 0.0, {self.tiles: 1.0})
 
     def run(self, given, code):
         self.ran.append(template_of(code))
