@@ -19,7 +19,8 @@ class ProductTiles:
 
 @dataclass(frozen=True)
 class Product:
-    """`step` is a's stride between its rows (`by_rows`: k is contiguous) or, where its rows are, along k.
+    """`step` is a's stride between its rows (`by_rows`: k is contiguous) or, where its rows are, along k. `copied`: a is
+    laid out anew, with zeros behind its rows.
 
     The sum is cut into `parts`, whose results are to be added up. `turned`: the result is written as `(n, m)`.
     """
@@ -32,6 +33,7 @@ class Product:
     step: int
     of_batch: int  # a's stride between matrices
     by_rows: bool
+    copied: bool
     turned: bool
     bias: bool
     parts: int

@@ -76,19 +76,29 @@ def _known(*tensors: torch.Tensor) -> bool:
 def _ways(given: torch.Tensor, n: int, turned: bool, bias: bool, rate: Rates) -> Iterator[Product]:
     """To multiply a matrix, or one that is on its side (`turned`), by another that is split."""
     a = given.mT if turned else given
-    batch, of_batch = (a.shape[0], a.stride(0)) if a.dim() == 3 else (1, 0)
-    m, k = a.shape[-2:]
-    by_rows = a.stride(-1) == 1
-    step = a.stride(-2) if by_rows else a.stride(-1)
-    if not by_rows and (a.stride(-2) != 1 or m % 4) or k % 4 or step % 4 or of_batch % 4:
-        return
+    batch, m, k = (a.shape[0] if a.dim() == 3 else 1), *a.shape[-2:]
+    layout = _layout(a)
+    copied = layout is None
+    if layout is None:
+        k = -(-k // 4) * 4
+        layout = k, m * k, True
+    step, of_batch, by_rows = layout
     if max(2 * batch * n * (k + 32), batch * m * n * MOST_PARTS, of_batch * batch + step * max(m, k)) > LARGEST:
         return
+    strides = (m * k, k, 1)[-a.dim() :] if copied else given.stride()
     for tiles in rate.tiles:
         for parts in range(1, MOST_PARTS + 1 if batch == 1 and not bias else 2):
-            found = Product(batch, m, n, k, given.stride(), step, of_batch, by_rows, turned, bias, parts, tiles)
+            found = Product(batch, m, n, k, strides, step, of_batch, by_rows, copied, turned, bias, parts, tiles)
             if found.part * (parts - 1) < found.padded:
                 yield found
+
+
+def _layout(a: torch.Tensor) -> tuple[int, int, bool] | None:
+    """Its steps, and whether rows are contiguous rather than columns; None where kernels cannot read it in fours."""
+    (m, k), (of_row, along), of_batch = a.shape[-2:], a.stride()[-2:], a.stride(0) if a.dim() == 3 else 0
+    step = of_row if along == 1 else along
+    contiguous = along == 1 or of_row == 1 and m % 4 == 0
+    return (step, of_batch, along == 1) if contiguous and not k % 4 and not step % 4 and not of_batch % 4 else None
 
 
 def _written(write: GraphWriter, node: Node, product: Product, split: dict[Any, Node]) -> Node:
@@ -96,6 +106,8 @@ def _written(write: GraphWriter, node: Node, product: Product, split: dict[Any, 
     operands: list[Any] = list(node.args)
     *bias, left, right = operands
     a, b = (right, left) if p.turned else (left, right)
+    if p.copied:
+        a = _copy(write, a, p)
     key = b, p.turned, p.padded
     if key not in split:
         split[key] = _split(write, b, not p.turned, p)
@@ -108,11 +120,21 @@ def _written(write: GraphWriter, node: Node, product: Product, split: dict[Any, 
     return write.call(aten.sum.dim_IntList, write.call(aten.view.default, found, [p.parts, *sizes]), [0])
 
 
+def _copy(write: GraphWriter, a: Any, product: Product) -> Node:
+    """Its rows one behind the other, each filled up with zeros."""
+    a = write.call(aten.transpose.int, a, -2, -1) if product.turned else a
+    missing = product.k - a.meta["val"].shape[-1]
+    if missing:
+        return write.call(aten.constant_pad_nd.default, a, [0, missing], 0.0)
+    return write.call(aten.clone.default, a, memory_format=torch.contiguous_format)
+
+
 def _split(write: GraphWriter, b: Node, on_its_side: bool, product: Product) -> Node:
     """The TF32 nearest to each number, and what is missing, whose sum is the number."""
     x = write.call(aten.transpose.int, b, -2, -1) if on_its_side else b
-    if product.padded > product.k:
-        x = write.call(aten.constant_pad_nd.default, x, [0, product.padded - product.k], 0.0)
+    missing = product.padded - x.meta["val"].shape[-1]
+    if missing:
+        x = write.call(aten.constant_pad_nd.default, x, [0, missing], 0.0)
     bits = write.call(aten.view.dtype, x, torch.int32)
     size = write.call(aten.bitwise_and.Scalar, bits, 0x7FFFFFFF)
     finite = write.call(aten.lt.Scalar, size, _NEARLY_INFINITE)

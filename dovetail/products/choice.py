@@ -15,10 +15,12 @@ from dovetail.ir.records import dataclass
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a kind of device, in microseconds: what cuBLAS multiplies in float32 and what is moved in one; tiles that are
-    computed at a time; what they take to begin and end, and a launch; what a tile takes for an element of the sum."""
+    """Of a kind of device, in microseconds: what cuBLAS multiplies in float32 (small: in fewer than 2**33 products) and
+    what is moved in one; tiles that are computed at a time; what they take to begin and end, and a launch; what a tile
+    takes for an element of the sum."""
 
     multiplied: float
+    multiplied_small: float
     moved: float
     at_once: int
     wave: float
@@ -29,7 +31,7 @@ class Rates:
 #: By compute capability. Others multiply by other instructions, which nobody has measured.
 RATES = {
     (9, 0): Rates(
-        49e6, 2.8e6, 264, wave=4.0, launch=2.0,
+        49e6, 41e6, 2.8e6, 264, wave=4.0, launch=2.0,
         tiles={ProductTiles(128, 64, 4, 3): 0.0389, ProductTiles(64, 64, 4, 4): 0.0242},
     ),
 }  # fmt: skip
@@ -51,16 +53,18 @@ def rates(device: torch.device) -> Rates | None:
 def library(product: Product, rate: Rates) -> float:
     """Microseconds that cuBLAS takes, at best."""
     p = product
-    moved = 4 * p.batch * (p.m * p.k + p.n * p.k + p.m * p.n)
-    return max(2 * p.batch * p.m * p.n * p.k / rate.multiplied, moved / rate.moved) + rate.launch
+    moved, multiplied = 4 * p.batch * (p.m * p.k + p.n * p.k + p.m * p.n), p.batch * p.m * p.n * p.k
+    fast = rate.multiplied_small if multiplied < 2**33 else rate.multiplied
+    return max(2 * multiplied / fast, moved / rate.moved) + rate.launch
 
 
 def microseconds(product: Product, rate: Rates) -> float:
-    """What the kernel takes, the one that splits b, and what adds up the parts."""
+    """What the kernel takes, the ones that split b and align a, and what adds up the parts."""
     p, tiles = product, product.tiles
     count = -(-p.m // tiles.rows) * -(-p.n // tiles.columns) * p.batch * p.parts
     waves = -(-count // rate.at_once)
     found = waves * (p.part * rate.tiles[tiles] + rate.wave)
     split = 12 * p.batch * p.n * p.padded / rate.moved + rate.launch
+    aligned = 8 * p.batch * p.m * p.k / rate.moved + rate.launch if p.copied else 0.0
     joined = 8 * p.parts * p.batch * p.m * p.n / rate.moved + rate.launch if p.parts > 1 else 0.0
-    return found + split + joined
+    return found + split + aligned + joined
