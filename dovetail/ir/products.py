@@ -19,8 +19,8 @@ class ProductTiles:
 
 @dataclass(frozen=True)
 class Product:
-    """`step` is a's stride between its rows (`by_rows`: k is contiguous) or, where its rows are, along k. `copied`: a is
-    laid out anew, with zeros behind its rows.
+    """`step` is a's stride between its rows (`by_rows`: k is contiguous) or, where its rows are, along k. `copied`: a
+    is laid out anew, with zeros behind its rows.
 
     The sum is cut into `parts`, whose results are to be added up. `turned`: the result is written as `(n, m)`.
     """

@@ -12,11 +12,9 @@ arguments with exactly eager's strides, by a copy, and so do outputs. Nothing is
 strides itself, nor, on the CPU, in one whose weights outweigh its images: there oneDNN spends its time on reordering
 weights, and does that faster for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224 pixels 314 against
 243). On a GPU, cuDNN's kernels for half types and, where it may round products to TF32, for float32 read channels_last
-and would reorder images (ResNet-50's inference on an H200: 2.8 ms against 3.6). Training in float32 stays as it is:
-sums over the pixels of a channel are rows in NCHW, which one kernel computes, with what it sums, and columns here
-(DenseNet-121's step: 1644 kernels, 6.9 ms, against 2500, 8.2 ms). Nothing is changed either where numbers are to be
-rounded as eager rounds them: PyTorch's own batch norm sums channels_last images with 190 times the error (7.6e-6 of a
-result of 2x8x320x320 against 4.0e-8).
+and would reorder images (ResNet-50's inference on an H200: 2.8 ms against 3.6). For training in float32 both are tried
+(`image_layouts.py`). Nothing is changed either where numbers are to be rounded as eager rounds them: PyTorch's own
+batch norm sums channels_last images with 190 times the error (7.6e-6 of a result of 2x8x320x320 against 4.0e-8).
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph, Subprogram, output_of
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.escape import is_view
+from dovetail.normalize.passes.image_layouts import last_is_faster
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.layouts import takes_any_layout, takes_images
 from dovetail.ops.fake import FakeMode
@@ -56,9 +55,11 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
         return graph
     nodes = [n for n in graph.graph.nodes if n.op == "call_function"]
     looks = any(n.target in _LOOKS_AT_STRIDES or isinstance(n.target, Subprogram) for n in nodes)
-    dtypes = {library: _dtypes(library, nodes) for library in ("oneDNN", "cuDNN")}
+    dtypes = {library: _dtypes(library) for library in ("oneDNN", "cuDNN")}
     gaining = [n for n in nodes if _gains(n, dtypes)]
     if not looks and _images_outweigh(gaining):
+        if _tried(gaining) and not last_is_faster(nodes, gaining):
+            return graph
         _Layout(graph).apply(nodes, set(gaining))
     return graph
 
@@ -73,17 +74,26 @@ def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     return bool(forward) and images >= 2 * weights
 
 
+def _tried(gaining: list[torch.fx.Node]) -> bool:
+    """Is it a training step in float32 on a GPU?"""
+    return any(
+        n.target is aten.convolution_backward.default
+        and _given(n, 0).dtype is torch.float32
+        and traits(_given(n, 0).device).convolutions == "cuDNN"
+        for n in gaining
+    )
+
+
 def _elements(node: torch.fx.Node) -> int:
     return hint(node.meta["val"].numel())
 
 
-def _dtypes(library: str, nodes: list[torch.fx.Node]) -> tuple[torch.dtype, ...]:
+def _dtypes(library: str) -> tuple[torch.dtype, ...]:
     """Of the convolutions that gain."""
     if library == "oneDNN":
         return (torch.float32,)
-    trains = any(n.target is aten.convolution_backward.default for n in nodes)
     halves = (torch.float16, torch.bfloat16)
-    return (*halves, torch.float32) if torch.backends.cudnn.allow_tf32 and not trains else halves
+    return (*halves, torch.float32) if torch.backends.cudnn.allow_tf32 else halves
 
 
 def _given(node: torch.fx.Node, place: int) -> Any:

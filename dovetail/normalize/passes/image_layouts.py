@@ -1,0 +1,93 @@
+"""Which layout of images a training step in float32 is faster with on a GPU: tried out on the device.
+
+cuDNN's kernels for TF32 read images with the channels last, and it reorders others before and after each of them.
+Kernels of norms are the slower there: a channel's pixels are a column, whose sum takes two kernels, and the rows of a
+channel are read along with the others'. On an H100, ms of a whole step (`docs/gpu-kernels.md`):
+
+                      as they are   channels last
+    ResNet-50, 32x224²       17.6            15.1
+    EfficientNet-B0, 32x224² 15.0            11.1
+    RegNetY-016, 16x224²     17.1            18.2
+    DenseNet-121, 16x128²     8.2             8.7
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from dovetail.ir.trials import AnyTensor, TimedCall
+from dovetail.ops.calls.trials import microseconds
+from dovetail.ops.fake.rules.layout import channels_last, is_one
+
+aten = torch.ops.aten
+Node = torch.fx.Node
+_LOG = logging.getLogger("dovetail.perf_hints")
+#: Microseconds that the kernels of a norm take more in each pass, and the part of the time of reading its images.
+KERNELS, SLOWER = 10.0, 0.25
+#: Images that each pass of a norm reads.
+_READ: dict[Any, int] = {
+    aten._native_batch_norm_legit_functional.default: 1, aten.native_batch_norm_backward.default: 2,
+}  # fmt: skip
+
+
+def last_is_faster(nodes: Sequence[Node], convolutions: Sequence[Node]) -> bool:
+    """For these convolutions, by what they and the norms among the nodes take."""
+    given = [_trial(node) for node in convolutions]
+    if None in given or not given:
+        return False
+    trials: list[TimedCall] = [t for t in given if t is not None]
+    image: torch.Tensor = convolutions[0].args[0].meta["val"]  # type: ignore[union-attr]
+    turned = [_turned(trial) for trial in trials]
+    largest = max((p for t in trials for p in t.args if isinstance(p, AnyTensor)), key=_bytes)
+    copy = TimedCall(aten.copy_.default, (largest, largest))
+    distinct = list(dict.fromkeys((*trials, *turned, copy)))
+    found = microseconds(distinct, image.device)
+    if found is None:
+        return False
+    times = dict(zip(distinct, found, strict=True))
+    now, then = (sum(times[t] for t in kind) for kind in (trials, turned))
+    norms = sum(KERNELS + SLOWER * read * times[copy] / (2 * _bytes(largest)) for read in _reads(nodes))
+    chosen = "channels last" if then + norms < now else "as they are"
+    _LOG.info("convolutions: %.0f us with images as they are, %.0f with the channels last", now, then)
+    _LOG.info("norms: about %.0f us more with the channels last. Images are laid out %s", norms, chosen)
+    return then + norms < now
+
+
+def _trial(node: Node) -> TimedCall | None:
+    """None where sizes vary."""
+    args = torch.fx.node.map_arg(node.args, lambda n: n.meta["val"])
+    made = [AnyTensor(tuple(a.shape), tuple(a.stride()), a.dtype) if isinstance(a, torch.Tensor) else a for a in args]
+    sizes = [s for place in made if isinstance(place, AnyTensor) for s in (*place.sizes, *place.strides)]
+    plain = tuple(tuple(a) if isinstance(a, list) else a for a in made)
+    return TimedCall(node.target, plain) if all(type(s) is int for s in sizes) else None
+
+
+def _turned(trial: TimedCall) -> TimedCall:
+    """The same with the channels last of all that has four dimensions."""
+    args = (replace(a, strides=channels_last(a.sizes)) if _is_image(a) else a for a in trial.args)
+    return replace(trial, args=tuple(args))
+
+
+def _is_image(value: object) -> bool:
+    return isinstance(value, AnyTensor) and len(value.sizes) == 4 and not all(map(is_one, value.sizes[1:]))
+
+
+def _bytes(place: AnyTensor) -> int:
+    elements = 1
+    for n in place.sizes:
+        elements *= n
+    return elements * place.dtype.itemsize
+
+
+def _reads(nodes: Sequence[Node]) -> Iterator[int]:
+    """Bytes of images that each norm reads."""
+    for node in nodes:
+        image = node.args[0].meta["val"] if node.target in _READ else None  # type: ignore[union-attr]
+        if image is not None and image.dim() == 4:
+            yield _READ[node.target] * image.numel() * image.itemsize

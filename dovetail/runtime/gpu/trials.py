@@ -1,0 +1,78 @@
+"""Calls of libraries timed on the device, as a CUDA graph launches them. What was found is kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from dovetail.ir.trials import AnyTensor, TimedCall
+from dovetail.runtime.gpu.graphs import aside
+from dovetail.runtime.store import Store, default_folder
+
+#: Calls in a recording, and its replays, of which the fastest counts.
+CALLS, REPLAYS = 3, 3
+
+
+def microseconds(trials: Sequence[TimedCall], device: torch.device) -> list[float] | None:
+    """What each takes; None where the device is recording, or one of them fails."""
+    if torch.cuda.is_current_stream_capturing():
+        return None
+    store, keys = Store(default_folder()), [_key(trial, device) for trial in trials]
+    found = {key: json.loads(data) for key in keys if (data := store.get(key)) is not None}
+    todo = {key: trial for key, trial in zip(keys, trials, strict=True) if key not in found}
+    try:
+        found |= _measured(todo, device)
+    except RuntimeError:  # out of memory, or what the program will be told of
+        torch.cuda.synchronize(device)
+        return None
+    for key in todo:
+        store.put(key, json.dumps(found[key]).encode())
+    return [found[key] for key in keys]
+
+
+def _key(trial: TimedCall, device: torch.device) -> str:
+    name, cudnn = torch.cuda.get_device_name(device), torch.backends.cudnn
+    settings = cudnn.version(), cudnn.allow_tf32, cudnn.deterministic, torch.__version__
+    return hashlib.sha256(f"trial {name} {settings} {trial}".encode()).hexdigest()
+
+
+def _measured(trials: dict[str, TimedCall], device: torch.device) -> dict[str, float]:
+    if not trials:
+        return {}
+    with torch.cuda.device(device), torch.no_grad(), _disable_current_modes(), torch._C.DisableTorchFunction():
+        with torch._C._DisableAutocast(), aside(device, products=False):
+            return {key: _one(trial, device) for key, trial in trials.items()}
+
+
+def _one(trial: TimedCall, device: torch.device) -> float:
+    generator = torch.Generator(device).manual_seed(0)
+
+    def made(value: Any) -> Any:
+        if isinstance(value, AnyTensor):
+            memory = torch.empty_strided(value.sizes, value.strides, dtype=value.dtype, device=device)
+            return memory.uniform_(-1, 1, generator=generator)
+        return list(map(made, value)) if isinstance(value, tuple) else value
+
+    args = list(map(made, trial.args))
+    trial.operator(*args)  # chooses its kernels
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize(device)
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        for _ in range(CALLS):
+            trial.operator(*args)
+    finally:
+        graph.capture_end()
+    graph.replay()
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
+    events[0].record()
+    for event in events[1:]:
+        graph.replay()
+        event.record()
+    torch.cuda.synchronize(device)
+    return min(a.elapsed_time(b) for a, b in zip(events, events[1:])) * 1e3 / CALLS
