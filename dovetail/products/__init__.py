@@ -83,7 +83,8 @@ def _ways(given: torch.Tensor, n: int, turned: bool, bias: bool, rate: Rates) ->
         k = -(-k // 4) * 4
         layout = k, m * k, True
     step, of_batch, by_rows = layout
-    if max(2 * batch * n * (k + 32), batch * m * n * MOST_PARTS, of_batch * batch + step * max(m, k)) > LARGEST:
+    reach = of_batch * batch + step * (m if by_rows else k)
+    if max(2 * batch * n * (k + 32), batch * m * n * MOST_PARTS, reach) > LARGEST:
         return
     strides = (m * k, k, 1)[-a.dim() :] if copied else given.stride()
     for tiles in rate.tiles:

@@ -7,8 +7,11 @@ import itertools
 import pytest
 import torch
 
+from dovetail.codegen.common import ranges
+from dovetail.codegen.gpu import plan
 from dovetail.ir.evaluate import evaluate
 from dovetail.ir.followers import Exponentials, Squares
+from dovetail.ir.launch import WIDE_TILE
 from dovetail.ir.loops import Group, Loop, Program
 from dovetail.ir.parse import parse_program
 from dovetail.ir.spec import verify
@@ -168,3 +171,24 @@ def test_a_loop_of_stores_alone_is_every_index_at_once(monkeypatch):
     text = HEAD + "  loop j < 37\n    c[i, j] = a[i, j] + 1.0\noutput c\n"
     (group,) = check(text, torch.randn(3, 37), monkeypatch).items
     assert isinstance(group, Group) and group.loops == (Loop((), group.loops[0].body),) and len(group.outer) == 2
+
+
+def test_columns_beside_numbers_of_rows():
+    """Sums of columns are tiles of columns, whatever else is read: here two numbers a row, along it."""
+    program = parse_program("""\
+input x: float32[6304, 768]
+input m: float32[6304]
+input s: float32[6304]
+output b: float32[768]
+group g for i < 768
+  loop j < 6304
+    r0: float32 = sum((x[j, i] - m[j]) * s[j])
+  loop
+    b[i] = r0
+output b
+""")
+    (group,) = program.items
+    made = split.spread(group)
+    assert len(made) == 2
+    (columns,) = plan.choose(ranges.simplify(made[0])).axes
+    assert columns.block == WIDE_TILE

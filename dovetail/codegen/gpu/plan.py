@@ -12,6 +12,7 @@ Which of x and r is contiguous in memory decides the tile's proportions.
 from __future__ import annotations
 
 from dovetail.ir import dims
+from dovetail.ir.contiguity import along_columns, steps_by_one
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.ends import end
 from dovetail.ir.launch import (
@@ -143,13 +144,13 @@ def _side(group: Group) -> int:
 
 def _transposed(group: Group) -> tuple[Dim, Dim] | None:
     """Two ranges along which different accesses are contiguous: of another one, and of the last store."""
-    x = next((r for r in reversed(group.outer) if any(_steps_by_one(i, r) for i in _stores(group.loops))), None)
+    x = next((r for r in reversed(group.outer) if any(steps_by_one(i, r) for i in _stores(group.loops))), None)
     if x is None or _size(extent(x)) < SHORT_SIDE:
         return None
     along = dims.as_symbol(x)
-    scattered = [i for i in _addresses(group.loops) if along in dims.symbols(i) and not _steps_by_one(i, x)]
+    scattered = [i for i in _addresses(group.loops) if along in dims.symbols(i) and not steps_by_one(i, x)]
     for y in group.outer:
-        if y is not x and _size(extent(y)) >= SHORT_SIDE and any(_steps_by_one(i, y) for i in scattered):
+        if y is not x and _size(extent(y)) >= SHORT_SIDE and any(steps_by_one(i, y) for i in scattered):
             return y, x
     return None
 
@@ -161,7 +162,8 @@ def _rows(group: Group) -> TilePlan:
     longest = max(_size(dims.product(map(extent, loop.inner))) for loop in group.loops)
     known = all(isinstance(dims.product(map(extent, loop.inner)), int) for loop in group.loops)
     rows = _size(dims.product(map(extent, group.outer)))
-    across = _contiguous_across(group)
+    accesses = ((address, loop.inner) for loop in group.loops if loop.inner for address in _addresses((loop,)))
+    across = along_columns(accesses, group.outer, UNKNOWN)
     wide = min(power_of_two(rows), WIDE_TILE) if across else 1
     fits = known and power_of_two(longest) <= LONGEST_ROW
     scans = any(isinstance(s, Store) and s.scan for s in group.statements())
@@ -206,17 +208,6 @@ def _narrow(group: Group) -> int:
     return NARROW_TILE // min((load.buffer.dtype.itemsize for load in _loads(group.loops)), default=4)
 
 
-def _contiguous_across(group: Group) -> bool:
-    """Are most accesses of inner loops contiguous along an outer range instead of an inner one?"""
-    outer = inner = 0
-    for loop in group.loops:
-        for address in _addresses((loop,)) if loop.inner else ():
-            along_inner = any(_steps_by_one(address, r) for r in loop.inner)
-            inner += along_inner
-            outer += not along_inner and any(_steps_by_one(address, r) for r in group.outer)
-    return outer > inner
-
-
 # ---------------------------------------------------------------- accesses
 
 
@@ -231,10 +222,6 @@ def _loads(loops: tuple[Loop, ...]) -> list[Load]:
 
 def _addresses(loops: tuple[Loop, ...]) -> list[Dim]:
     return [load.index[0] for load in _loads(loops)] + _stores(loops)
-
-
-def _steps_by_one(address: Dim, r: Dim) -> bool:
-    return dims.coefficient(address, dims.as_symbol(r)) == 1
 
 
 def _size(dim: Dim) -> int:

@@ -1,4 +1,4 @@
-"""Calls of libraries timed on the device, as a CUDA graph launches them. What was found is kept on disk."""
+"""Calls of libraries timed on the device, launched while it is kept waiting. What was found is kept on disk."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from dovetail.ir.trials import AnyTensor, TimedCall
 from dovetail.runtime.gpu.graphs import aside
 from dovetail.runtime.store import Store, default_folder
 
-#: Calls in a recording, and its replays, of which the fastest counts.
-CALLS, REPLAYS = 3, 3
+#: Calls that are timed together, and the cycles that the device waits for until they are all launched.
+CALLS, WAIT = 3, 1_000_000
+Events = tuple[torch.cuda.Event, torch.cuda.Event]
 
 
 def microseconds(trials: Sequence[TimedCall], device: torch.device) -> list[float] | None:
@@ -28,7 +29,6 @@ def microseconds(trials: Sequence[TimedCall], device: torch.device) -> list[floa
     try:
         found |= _measured(todo, device)
     except RuntimeError:  # out of memory, or what the program will be told of
-        torch.cuda.synchronize(device)
         return None
     for key in todo:
         store.put(key, json.dumps(found[key]).encode())
@@ -46,10 +46,13 @@ def _measured(trials: dict[str, TimedCall], device: torch.device) -> dict[str, f
         return {}
     with torch.cuda.device(device), torch.no_grad(), _disable_current_modes(), torch._C.DisableTorchFunction():
         with torch._C._DisableAutocast(), aside(device, products=False):
-            return {key: _one(trial, device) for key, trial in trials.items()}
+            events = {key: _launched(trial, device) for key, trial in trials.items()}
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+    return {key: begin.elapsed_time(end) * 1e3 / CALLS for key, (begin, end) in events.items()}
 
 
-def _one(trial: TimedCall, device: torch.device) -> float:
+def _launched(trial: TimedCall, device: torch.device) -> Events:
     generator = torch.Generator(device).manual_seed(0)
 
     def made(value: Any) -> Any:
@@ -60,19 +63,10 @@ def _one(trial: TimedCall, device: torch.device) -> float:
 
     args = list(map(made, trial.args))
     trial.operator(*args)  # chooses its kernels
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize(device)
-    graph.capture_begin(capture_error_mode="thread_local")
-    try:
-        for _ in range(CALLS):
-            trial.operator(*args)
-    finally:
-        graph.capture_end()
-    graph.replay()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
-    events[0].record()
-    for event in events[1:]:
-        graph.replay()
-        event.record()
-    torch.cuda.synchronize(device)
-    return min(a.elapsed_time(b) for a, b in zip(events, events[1:])) * 1e3 / CALLS
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(WAIT)
+    begin.record()
+    for _ in range(CALLS):
+        trial.operator(*args)
+    end.record()
+    return begin, end

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dovetail.ir import dims
+from dovetail.ir.contiguity import along_columns
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.followers import Exponentials, Squares, followers
@@ -79,15 +79,9 @@ def _parts(group: Group, across: bool, follows: Iterable[Squares | Exponentials]
 
 
 def _across(group: Group) -> bool:
-    """Do most inner accesses step by one along an outer range instead of an inner one?"""
-    outer = inner = 0
-    for loop in group.loops:
-        for load in {i for s in loop.body if loop.inner for i in _loads(s)}:
-            place = linear(load.buffer, load.index)
-            along_inner = any(dims.coefficient(place, dims.as_symbol(r)) == 1 for r in loop.inner)
-            inner += along_inner
-            outer += not along_inner and any(dims.coefficient(place, dims.as_symbol(r)) == 1 for r in group.outer)
-    return outer > inner
+    rows = [loop for loop in group.loops if loop.inner]
+    loads = [(load, loop.inner) for loop in rows for load in {i for s in loop.body for i in _loads(s)}]
+    return along_columns(((linear(load.buffer, load.index), inner) for load, inner in loads), group.outer, SHORT)
 
 
 def _loads(statement: Statement) -> tuple[Load, ...]:
