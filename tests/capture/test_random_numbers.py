@@ -106,3 +106,32 @@ def test_a_program_that_is_repeated_in_plain_python_draws_again(backend):
             run(torch.ones(2), torch.tensor([0, 5]))
         after[run] = random.random(), np.random.rand()
     assert after[compiled] == after[function]
+
+
+@pytest.mark.parametrize("limit", [0.0, 0, -1.5, 1.0, 2])
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("text", ["torch.rand([]) {sign} {limit}", "{limit} {sign} torch.rand(())"])
+def test_what_no_number_from_zero_to_one_decides(text, sign, limit):
+    """It is drawn nevertheless. Zero is one of them."""
+    text = text.format(sign=sign, limit=limit)
+    drawn_left = text.startswith("torch")
+    depends = limit == 0 and sign in (("<=", ">") if drawn_left else (">=", "<"))
+    fn = eval(f"lambda x: (x + 1 if {text} else x * 3) + torch.rand(())", {"torch": torch})
+    compiled = dovetail.compile(fn, fullgraph=True)
+    if depends:
+        with pytest.raises(GraphBreakError, match="data-dependent-branch"):
+            compiled(torch.ones(2))
+        return
+    torch.manual_seed(0)
+    expected = fn(torch.ones(2))
+    torch.manual_seed(0)
+    assert torch.equal(compiled(torch.ones(2)), expected)
+
+
+def test_a_drawn_number_that_is_changed():
+    def fn(x):
+        drawn = torch.rand(())
+        drawn.view(1).sub_(2)
+        return x + 1 if drawn < 0.0 else x * 3
+
+    assert torch.equal(dovetail.compile(fn)(torch.ones(2)), torch.tensor([2.0, 2.0]))

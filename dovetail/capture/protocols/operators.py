@@ -23,7 +23,7 @@ from dovetail.capture.numbers.tensor_numbers import TensorNumber
 from dovetail.capture.outside.distinct_objects import rely_on_difference, same_number, same_varying
 from dovetail.capture.polyfills.protocols import ask, equate, operate, outlast
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, IN_PLACE, SIGNS, UNARY
-from dovetail.capture.tensors import literals
+from dovetail.capture.tensors import literals, unit_interval
 from dovetail.capture.tensors.extremes import beside
 from dovetail.capture.values.array import NumberValue
 from dovetail.capture.values.base import MISSING, Const, Session, Value, boolean, is_singleton
@@ -319,6 +319,7 @@ def truth(s: Session, value: Value, *, tail: bool = False) -> bool:
     if isinstance(value, TensorValue):
         constant = literals.number(s, value)
         decided = optimizer_counters.outcome(s, value) if constant is None else bool(constant.value)
+        decided = unit_interval.outcome(value) if decided is None else decided
         if decided is not None:
             return decided
         return s.unsupported(
