@@ -24,7 +24,7 @@ class Traits:
 
     host: bool = False  # is its memory this process's, and can what fails there be caught?
     convolutions: str = ""  # the library that computes them: oneDNN or cuDNN
-    long_sums: bool = False  # are products with few columns faster in loops, however long the sums are?
+    loops_of_vectors: bool = False  # are products with a vector faster in loops?
     sorts_to_add: bool = False  # do its kernels sort what they add up at indices?
     scans: bool = False  # do its kernels scan rows?
     draws: bool = False  # do its kernels draw random numbers?
@@ -37,10 +37,10 @@ class Traits:
 
 
 TRAITS = {
-    HOST.type: Traits(host=True, convolutions="oneDNN", long_sums=True),
+    HOST.type: Traits(host=True, convolutions="oneDNN", loops_of_vectors=True),
     GPU: Traits(
-        convolutions="cuDNN", sorts_to_add=True, scans=True, draws=True, pools=True, resizes=True, divides=False,
-        records=True, attention=True, holds_rows=True,
+        convolutions="cuDNN", loops_of_vectors=True, sorts_to_add=True, scans=True, draws=True, pools=True,
+        resizes=True, divides=False, records=True, attention=True, holds_rows=True,
     ),
 }  # fmt: skip
 _OTHERS = Traits()

@@ -92,16 +92,17 @@ def test_which_products_are_loops():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_which_products_are_loops_on_gpus(dtype):
-    """Those of vectors with few terms in each sum."""
+    """Those of vectors, in any type."""
     def found(fn, *args) -> list[str]:
         program = lower(on("cuda", functional(fn, *args)), Options())
         return [str(item.operator) for item in program.items if hasattr(item, "operator")]
 
-    short, long = (torch.ones(6, 8, length, dtype=dtype) for length in (products.SHORT, products.SHORT + 1))
-    assert found(torch.bmm, short, short[:, :1].mT) == found(torch.bmm, short[:, :1], short.mT) == []
-    assert found(torch.mm, short[0], short[0, :1].t()) == found(torch.mv, short[0], short[0, 0]) == []
-    assert found(torch.bmm, short, short.mT) == found(torch.bmm, long, long[:, :1].mT) == ["aten.bmm.default"]
-    assert found(torch.mv, long[0], long[0, 0]) == ["aten.mv.default"]
+    x = torch.ones(6, 8, products.LONG_ROWS + 1, dtype=dtype)
+    assert found(torch.bmm, x, x[:, :1].mT) == found(torch.bmm, x[:, :1], x.mT) == []
+    assert found(torch.mm, x[0], x[0, :1].t()) == found(torch.mv, x[0], x[0, 0]) == []
+    assert found(torch.addmm, x[0, :1, :8], x[0, :1], x[0].t()) == ["aten.addmm.default"]
+    assert found(torch.nn.functional.linear, x[0, :1], x[0], x[0, :, 0]) == []
+    assert found(torch.bmm, x, x.mT) == ["aten.bmm.default"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

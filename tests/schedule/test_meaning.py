@@ -124,3 +124,10 @@ def test_eager_rounding_is_kept_on_request():
     exact = schedule(before, Options(numerics="eager"))
     torch.testing.assert_close(evaluate(exact, (HALF,)), evaluate(before, (HALF,)), rtol=0, atol=0)
     assert groups(exact) == 1
+
+
+def test_a_norm_of_one_row_is_one_group():
+    """Its mean is a single element, which no range of the row's leads to."""
+    norm = lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w
+    for rows in (1, 2):
+        assert groups(schedule(lowered(norm, torch.randn(rows, 2048), torch.randn(2048)), Options())) == 1

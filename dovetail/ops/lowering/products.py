@@ -2,9 +2,10 @@
 
 A product with a vector reads each element of the matrix once, so it takes as long as memory does. The BLAS gives it one
 thread, and too few reads at a time: 1x768 by the transpose of 3072x768 takes 0.57 ms there and 0.23 in loops of one
-thread, where the matrix is in no cache. What surrounds it is fused with it, too. On a GPU that counts where the sums
-are short: a state space model multiplies its 16 states with a vector at each position, and its loop is few kernels
-then. Where nothing is added up (a column by a row), a product is a multiplication like any other.
+thread, where the matrix is in no cache. What surrounds it is fused with it, too: a generated word's products with what
+gates them and the sum with what came before are one kernel each on a GPU. A state space model multiplies its 16 states
+with a vector at each position, and its loop is few kernels then. Where nothing is added up (a column by a row), a
+product is a multiplication like any other.
 
 PyTorch sends float32 products to its BLAS, which is MKL in the usual builds, and MKL keeps its AVX-512 kernels from
 processors that are not Intel's. oneDNN, which is in the same builds, generates code for what the processor has. On an
@@ -23,7 +24,6 @@ import torch
 
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import on_host, traits
-from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Expr
 from dovetail.ir.reshape import contiguous_strides
 from dovetail.ops.fake.errors import eager_trials as trials
@@ -42,8 +42,6 @@ LARGE = 4 << 20
 SLOW_IN_MKL = frozenset({"AuthenticAMD", "HygonGenuine"})
 
 
-#: Sums of more terms are the library's on a GPU.
-SHORT = 64
 #: So are, on a CPU, sums of rows of several matrices that are longer than this: of 8 matrices of 768x3072, the BLAS
 #: takes 2.4 ms where loops take 4.1; of 64 of 1536x256, 7.2 and 5.8.
 LONG_ROWS = 512
@@ -66,7 +64,7 @@ def addmm(emit: Emitter, out: Spec, self: Value, mat1: Value, mat2: Value, beta:
 @ROWS("aten::bmm", fresh=True, shape=shapes.bmm, trial=trials.MIXED)
 def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
     """A batch of matrices by another."""
-    long = traits(out.device).long_sums and mat2.strides[-1] == 1 and dimvalues.typical(mat2.sizes[-1]) > LONG_ROWS
+    long = traits(out.device).host and mat2.strides[-1] == 1 and dimvalues.typical(mat2.sizes[-1]) > LONG_ROWS
     if not _in_loops(out, self, mat2) or long and self.sizes[-1] != 1:
         return NotImplemented
     return _by_loops(emit, out, self, mat2)
@@ -75,7 +73,7 @@ def bmm(emit: Emitter, out: Spec, self: Value, mat2: Value) -> Value:
 @ROWS("aten::mv", fresh=True, trial=trials.MIXED)
 def mv(emit: Emitter, out: Spec, self: Value, vec: Value) -> Value:
     """A matrix by a vector."""
-    if not _sums_in_loops(out, self.sizes[1]):
+    if not _sums_in_loops(out):
         return NotImplemented
     return emit.reduce(out, self.spec, [1], "sum", lambda i: _times(self.at(i), vec.at(i[1:])), _exact(out.dtype))
 
@@ -93,13 +91,13 @@ def _in_loops(out: Spec, left: Value, right: Value) -> bool:
     if not out.dtype.is_floating_point:
         return False
     length = left.sizes[-1]
-    return length == 1 or 1 in (left.sizes[-2], right.sizes[-1]) and _sums_in_loops(out, length)
+    return length == 1 or 1 in (left.sizes[-2], right.sizes[-1]) and _sums_in_loops(out)
 
 
-def _sums_in_loops(out: Spec, length: Dim) -> bool:
-    if traits(out.device).long_sums:
-        return out.dtype in (torch.float32, torch.float64)
-    return out.dtype.is_floating_point and isinstance(length, int) and length <= SHORT
+def _sums_in_loops(out: Spec) -> bool:
+    """A CPU's library has instructions of its own for half types."""
+    here = traits(out.device)
+    return here.loops_of_vectors and out.dtype.is_floating_point and not (here.host and out.dtype.itemsize < 4)
 
 
 def _by_loops(emit: Emitter, out: Spec, left: Value, right: Value, from_zero: bool = True) -> Value:

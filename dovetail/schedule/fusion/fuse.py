@@ -12,8 +12,9 @@ reads from the other was written at the same outer index.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from dovetail.ir import dims, dimvalues
@@ -148,13 +149,21 @@ def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
         return None
     if depth([*first.placed, *second.placed]) > DEEPEST:
         return None
-    for a, b in _anchors(first, second):
-        joined = _combine_along(first, second, a, b, names)
+    ways = (_combine_along(first, second, a, b, names) for a, b in _anchors(first, second))
+    for joined in itertools.chain(ways, _as_one_row(first, second)):
         if joined is None or joined.scans and not _in_registers(joined):
             continue
         if _same_outer_index(joined, first.written()) and _pays(joined, first, second):
             return joined
     return None
+
+
+def _as_one_row(first: Nest, second: Nest) -> Iterator[Nest]:
+    """Without outer ranges, if the second reads a single element that the first has made of a row."""
+    made = {s.buffer.name for _, s in first.stores() if not dims.symbols(linear(s.buffer, s.index))}
+    if not made.isdisjoint(second.read()) and all(map(_unit, first.outer)) and any(p.inner for p in first.placed):
+        placed = [*_moved(first, {}, (), [], {}), *_moved(second, {}, (), [], {})]
+        yield Nest(first.names + second.names, (), _unify_inner(placed))
 
 
 def _is_copy(second: Nest, first: Nest) -> bool:
