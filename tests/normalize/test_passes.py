@@ -324,6 +324,22 @@ def test_biases_on_a_gpu():
     assert "aten.addmm" in after(lambda x, w, b: plus(b, x, w).relu(), *halves, passes=(add_biases_apart,))[0]
 
 
+def test_gradients_of_biases_are_sums(monkeypatch):
+    """Where PyTorch would add them up in a kernel of its own."""
+    monkeypatch.setitem(TRAITS, "meta", TRAITS[GPU])
+    image, kernel = IMAGE.to("meta"), KERNEL.to("meta")
+
+    def fn(g, x, w):
+        settings = [1, 1], [1, 1], [1, 1], False, [0, 0], 1
+        return torch.ops.aten.convolution_backward(g, x, w, [w.shape[0]], *settings, [False, True, True])
+
+    gradient = torch.empty(image.shape[0], 4, *image.shape[2:], device="meta")
+    found = after(fn, gradient, image, kernel, passes=(add_biases_apart,))
+    assert "[False, True, False]" in found[0] and found[1] == "%sum_dim_int_list = aten.sum.dim_IntList(%x0, [0, 2, 3])"
+    gradient = torch.randn(image.shape[0], 4, *image.shape[2:])
+    assert "[False, True, True]" in after(fn, gradient, IMAGE, KERNEL, passes=(add_biases_apart,))[0]
+
+
 def test_what_cudnn_finishes(monkeypatch):
     """A batch norm whose statistics are given, and a relu, that nobody else reads the convolution of."""
     monkeypatch.setattr(epilogues, "gains", lambda node: True)  # whether cuDNN does it only a GPU can say

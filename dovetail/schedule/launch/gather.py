@@ -18,7 +18,7 @@ from dovetail.ir.liveness import output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, Program
 from dovetail.ir.records import dataclass
 
-SMALL = 64  # bytes of a temporary that may as well live longer
+SMALL = 1 << 14  # bytes of a temporary that may as well live longer
 
 
 def gather(program: Program, kernels: Mapping[str, Kernel]) -> Program:
