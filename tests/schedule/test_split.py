@@ -192,3 +192,37 @@ output b
     assert len(made) == 2
     (columns,) = plan.choose(ranges.simplify(made[0])).axes
     assert columns.block == WIDE_TILE
+
+
+@pytest.mark.parametrize("rows, columns, parts, own", [(8192, 2048, 32, 256), (2048, 768, 16, 128), (6304, 768, 32, 197)])
+def test_columns_are_added_up_in_few_parts(rows, columns, parts, own):
+    """So long that a program has several tiles to load, one after the other; rather fewer than many more."""
+    program = parse_program(f"""\
+input x: float32[{rows}, {columns}]
+output b: float32[{columns}]
+group g for i < {columns}
+  loop j < {rows}
+    r0: float32 = sum(x[j, i])
+  loop
+    b[i] = r0
+output b
+""")
+    first, _ = split.spread(program.items[0])
+    assert (count(first.outer), count(first.loops[0].inner)) == (parts * columns, own)
+    (inner, _) = plan.choose(ranges.simplify(first)).inner
+    assert inner.looped and inner.block == 32
+
+
+def test_short_columns_are_many_to_a_program():
+    program = parse_program("""\
+input x: float32[64, 2, 4096]
+output b: float32[64, 4096]
+group g for i < 64, k < 4096
+  loop j < 2
+    r0: float32 = sum(x[i, j, k])
+  loop
+    b[i, k] = r0
+output b
+""")
+    made = plan.choose(ranges.simplify(program.items[0]))
+    assert made.axes[0].block * made.inner[0].block == plan.FLAT

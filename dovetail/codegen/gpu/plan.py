@@ -29,8 +29,8 @@ from dovetail.ir.loops import Group, Load, Loop, Store
 from dovetail.ir.ranges import extent
 from dovetail.ir.records import dataclass
 
-#: Elements of a tile: pointwise code; rows.
-FLAT, TILE = 1024, 4096
+#: Elements of a tile: pointwise code; rows; columns, which are added up tile by tile.
+FLAT, TILE, COLUMNS = 1024, 4096, 2048
 #: What 32 threads share: bytes of the widest tensor, in pointwise code; elements of a row.
 BYTES, ELEMENTS = 1024, 512
 #: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
@@ -168,14 +168,14 @@ def _rows(group: Group) -> TilePlan:
     fits = known and power_of_two(longest) <= LONGEST_ROW
     scans = any(isinstance(s, Store) and s.scan for s in group.statements())
     again = sum(bool(loop.inner) for loop in group.loops) > 1
+    fits = fits and (again or not across or longest * wide <= COLUMNS)
     least = min(wide, _narrow(group)) if again else wide
     whole = bool(group.locals) or scans or fits and power_of_two(longest) * least <= LONGEST_ROW
     if whole:
         block, wide = power_of_two(longest), max(1, min(wide, LONGEST_ROW // power_of_two(longest)))
     else:
-        block = max(16, min(TILE // wide, power_of_two(longest)))
-    if not across:
-        wide = max(1, min(FLAT // block, power_of_two(rows)))
+        block = max(16, min((COLUMNS if across else TILE) // wide, power_of_two(longest)))
+    wide = max(wide if across else 1, min(FLAT // block, power_of_two(rows)))  # short rows are many to a program
     least, enough = (NARROWEST_TILE, FEW_PROGRAMS) if across else (1, ENOUGH_PROGRAMS)
     while wide > least and rows // wide < enough:
         wide //= 2

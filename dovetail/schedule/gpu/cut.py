@@ -42,18 +42,20 @@ class Cut:
     count: Dim
 
 
-def cut(inner: tuple[Dim, ...], parts: int, kept: bool = False) -> Cut:
-    """The ranges in so many parts, a few more, or fewer where sizes are unknown. `kept`: registers are to hold one."""
+def cut(inner: tuple[Dim, ...], parts: int, kept: bool = False, near: bool = False) -> Cut:
+    """The ranges in so many parts, a few more, or fewer where sizes are unknown. `kept`: registers are to hold one.
+    `near`: rather fewer than many more."""
     shared: list[Dim] = []
     for k, r in enumerate(inner):
         left = -(-parts // max(known(count(tuple(shared))), 1))
         if left <= 1:
             return _even(tuple(shared), inner[k:], {})
         size, last = extent(r), k + 1 == len(inner)
-        factor = _factor(size, left)
-        if last and isinstance(size, int) and 1 < left < size and (factor < left or kept):
+        factor = _factor(size, left, near)
+        few = factor < (left // 2 if near else left)
+        if last and isinstance(size, int) and 1 < left < size and (few or kept):
             return _powers(tuple(shared), r, power_of_two(-(-size // left)))
-        if factor >= left or last and factor > 1:
+        if not few or last and factor > 1:
             high, low = _range(r, "p", factor), _range(r, "q", size // factor)
             own = (low, *inner[k + 1 :])
             return _even((*shared, high), own, {dims.as_symbol(r): high * (size // factor) + low})
@@ -85,12 +87,15 @@ def _range(r: Dim, name: str, size: Dim) -> Dim:
     return dims.symbol(f"{dims.as_symbol(r).name}.{name}", 0, size)
 
 
-def _factor(size: Dim, wanted: int) -> int:
-    """The divisor of `size` nearest above `wanted`, or the largest that leaves two; 1 where the size is not known."""
+def _factor(size: Dim, wanted: int, near: bool) -> int:
+    """The divisor of `size` nearest above `wanted`, or nearest; else the largest that leaves two; 1 where the size is not
+    known."""
     if not isinstance(size, int):
         return 1
     divisors = [d for d in range(1, min(size // 2, 8 * wanted) + 1) if size % d == 0]
-    return next((d for d in divisors if d >= wanted), divisors[-1] if divisors else 1)
+    above = next((d for d in divisors if d >= wanted), divisors[-1] if divisors else 1)
+    below = max((d for d in divisors if d <= wanted), default=1)
+    return below if near and below > 1 and wanted * wanted < above * below else above
 
 
 def known(size: Dim) -> int:
