@@ -194,7 +194,9 @@ output b
     assert columns.block == WIDE_TILE
 
 
-@pytest.mark.parametrize("rows, columns, parts, own", [(8192, 2048, 32, 256), (2048, 768, 16, 128), (6304, 768, 32, 197)])
+@pytest.mark.parametrize(
+    "rows, columns, parts, own", [(8192, 2048, 32, 256), (2048, 768, 16, 128), (6304, 768, 32, 197)]
+)
 def test_columns_are_added_up_in_few_parts(rows, columns, parts, own):
     """So long that a program has several tiles to load, one after the other; rather fewer than many more."""
     program = parse_program(f"""\

@@ -88,8 +88,8 @@ def _range(r: Dim, name: str, size: Dim) -> Dim:
 
 
 def _factor(size: Dim, wanted: int, near: bool) -> int:
-    """The divisor of `size` nearest above `wanted`, or nearest; else the largest that leaves two; 1 where the size is not
-    known."""
+    """The divisor of `size` nearest above `wanted`, or nearest; else the largest that leaves two; 1 where the size is
+    not known."""
     if not isinstance(size, int):
         return 1
     divisors = [d for d in range(1, min(size // 2, 8 * wanted) + 1) if size % d == 0]
