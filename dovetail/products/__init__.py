@@ -8,6 +8,7 @@ after:   %b = stack([%high, %low])  # of %w, laid out along the sum;  %p = dovet
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ from dovetail.options import Options
 from dovetail.products.choice import GAIN, LARGEST, MOST_PARTS, Rates, library, microseconds, rates
 
 aten = torch.ops.aten
+_LOG = logging.getLogger("dovetail.perf_hints")
 Node = torch.fx.Node
 #: Where the matrices of an operator are, and whether it has a bias in front of them.
 _PRODUCTS: dict[Any, int] = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1}
@@ -58,9 +60,14 @@ def _chosen(node: Node) -> Product | None:
         return None
     ways = [*_ways(left, right.shape[-1], False, bias, rate), *_ways(right, left.shape[-2], True, bias, rate)]
     best = min(ways, key=lambda p: microseconds(p, rate), default=None)
-    if best is None or microseconds(best, rate) * GAIN > library(best, rate):
+    if best is None:
         return None
-    return best
+    ours, theirs = microseconds(best, rate), library(best, rate)
+    faster = ours * GAIN < theirs
+    sizes = f"{best.batch}x{left.shape[-2]}x{right.shape[-1]}x{left.shape[-1]}"
+    chosen = "a kernel on tensor cores" if faster else "the library"
+    _LOG.info("product %s: about %.0f us by a kernel, %.0f by cuBLAS: %s", sizes, ours, theirs, chosen)
+    return best if faster else None
 
 
 def _values(node: Node) -> list[torch.Tensor]:

@@ -62,7 +62,8 @@ def test_calls_are_timed_once(monkeypatch, tmp_path):
     monkeypatch.setenv("DOVETAIL_CACHE_DIR", str(tmp_path))
     image, weight = AnyTensor((8, 32, 56, 56), (100352, 3136, 56, 1), torch.float32), AnyTensor(
         (32, 32, 3, 3), (288, 9, 3, 1), torch.float32)  # fmt: skip
-    call = TimedCall(torch.ops.aten.convolution.default, (image, weight, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1))
+    settings = (1, 1), (1, 1), (1, 1), False, (0, 0), 1
+    call = TimedCall(torch.ops.aten.convolution.default, (image, weight, None, *settings))
     before, device = torch.cuda.get_rng_state(), torch.device("cuda", torch.cuda.current_device())
     (first,) = trials.microseconds([call], device)
     assert 1 < first < 10_000 and torch.equal(torch.cuda.get_rng_state(), before)
