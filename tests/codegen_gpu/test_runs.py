@@ -94,9 +94,9 @@ def _scheduled(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("block", "few"), [(2, 3), (4, 2), (4, 10), (8, 64)])
-@pytest.mark.parametrize("wide", [False, True], ids=["", "rows by themselves"])
+@pytest.mark.parametrize(("block", "few", "wide"), [(2, 3, True), (4, 2, False), (4, 10, True), (8, 64, False)])
 def test_meaning(name, block, few, wide, monkeypatch):
+    """`wide`: rows by themselves."""
     monkeypatch.setattr(segment_sums, "BLOCK", block)
     monkeypatch.setattr(segment_sums, "FEW", few)
     monkeypatch.setattr(plan, "FLAT", 32 if wide else 1024)
