@@ -26,7 +26,7 @@ from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.options import Options
 from dovetail.schedule.fusion.simplify import Simplifier
 
-Sizes = tuple[int, int, int, int]
+Sizes = tuple[Dim, Dim, Dim, Dim]
 
 
 def scores(
@@ -142,7 +142,7 @@ class _Reading:
     def table(self, node: Load, name: str) -> Load:
         """The element at a flat address."""
         buffer = node.buffer
-        if not isinstance(buffer.span, int) or buffer.span >= 1 << 31:
+        if isinstance(buffer.span, int) and buffer.span >= 1 << 31:
             raise Unsupported("attention-function", "a table is too large")
         flat = self.tables.setdefault(name, Buffer(name, buffer.dtype, buffer.device, (buffer.span,), (1,), 0, "input"))
         address: Dim = buffer.offset

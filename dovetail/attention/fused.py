@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from dovetail.attention import host
 from dovetail.attention.elements import scores
 from dovetail.attention.ranges import Grid, ranges, unknown
 from dovetail.codegen.gpu import attention as templates
@@ -22,7 +23,9 @@ from dovetail.errors import Unsupported
 from dovetail.ir.aten import NotDifferentiable
 from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.devices import on_gpu
+from dovetail.ir.template import Template
 from dovetail.ops.calls.flex_attention import narrowed, strides_like
+from dovetail.ops.fake.symbolic.size_questions import all_same, same, symbolic
 from dovetail.ops.lowering import build
 from dovetail.ops.own.template import begin, template
 
@@ -42,6 +45,11 @@ def recorded(
     lifted = [*score_lifted, *mask_lifted]
     if not (_fits(query, key, value, scale) and all(_is_table(t, query.device) for t in lifted)):
         return NotImplemented
+    functions = score_mod, mask_mod
+    if not on_gpu(query):
+        return host.recorded(functions, (score_lifted, mask_lifted), (query, key, value), float(scale))
+    if not _in_blocks(query, key, value):
+        return NotImplemented
     learned = [k for k, t in enumerate(score_lifted) if torch.is_grad_enabled() and t.requires_grad]
     if learned and torch.are_deterministic_algorithms_enabled():
         return NotImplemented
@@ -50,32 +58,34 @@ def recorded(
     trained = bool(learned) or torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     try:
         with _disable_current_modes():
-            functions = (score_mod, mask_mod), (score_lifted, mask_lifted)
-            kernels = Kernels(*functions, (query, key, value), float(scale), trained, learned)
+            tensors = query, key, value
+            kernels = Kernels(functions, (score_lifted, mask_lifted), tensors, float(scale), trained, learned)
     except (Unsupported, NotDifferentiable):
         return NotImplemented
     return list(_Attention.apply(kernels, query, key, value, *(lifted[k] for k in kernels.read)))
 
 
 def _fits(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: Any) -> bool:
-    sizes = [n for t in (query, key, value) for n in (*t.shape, *t.stride())]
-    if not all(type(n) is int for n in sizes) or type(scale) not in (int, float) or not on_gpu(query):
-        return False
     given = (query, key, value)
-    alike = query.dtype in DTYPES and all(t.dim() == 4 and t.numel() and t.dtype is query.dtype for t in given)
-    return alike and _in_blocks(query, key, value)
+    if on_gpu(query) and symbolic(n for t in given for n in (*t.shape, *t.stride())):
+        return False
+    if query.dtype not in DTYPES or not all(t.dim() == 4 and t.dtype is query.dtype and not t.is_neg() for t in given):
+        return False
+    if type(scale) not in (int, float) or not all(n != 0 for t in given for n in t.shape):
+        return False
+    if not all_same(value.shape[1:3], key.shape[1:3]) or query.shape[2] < FEWEST_ROWS:
+        return False
+    return all(same(query.shape[0], t.shape[0]) for t in (key, value)) and query.shape[1] % key.shape[1] == 0
 
 
 def _in_blocks(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
+    """Do a GPU's blocks hold them?"""
     given = (query, key, value)
-    if not query.shape[0] == key.shape[0] == value.shape[0] or query.shape[1] % key.shape[1]:
-        return False
     widest = (*query.shape[:3], max(query.shape[3], value.shape[3]))
     short = all(_short(t.shape, t.stride()) for t in given) and _short(widest, strides_like(widest, query))
-    rows = math.prod(query.shape[:3]) < 1 << 31 and value.shape[1:3] == key.shape[1:3]
-    many = query.shape[2] >= FEWEST_ROWS
+    rows = math.prod(query.shape[:3]) < 1 << 31
     wide = max(query.shape[3], value.shape[3]) <= templates.widest(query.dtype)
-    return short and rows and many and wide
+    return short and rows and wide
 
 
 def _short(sizes: Sequence[int], strides: Sequence[int]) -> bool:
@@ -85,8 +95,8 @@ def _short(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 def _is_table(tensor: Any, device: torch.device) -> bool:
     """May the functions read it?"""
-    known = isinstance(tensor, torch.Tensor) and all(type(n) is int for n in (*tensor.shape, *tensor.stride()))
-    return known and tensor.device == device and tensor.dtype in build.SUPPORTED and not tensor.is_neg()
+    known = isinstance(tensor, torch.Tensor) and tensor.device == device and tensor.dtype in build.SUPPORTED
+    return known and not tensor.is_neg() and not (on_gpu(tensor) and symbolic((*tensor.shape, *tensor.stride())))
 
 
 class Kernels:
@@ -135,30 +145,30 @@ class Kernels:
             return []
         scores = self.attention.scores
         read = [t for t, table in zip(given[3:], scores.tables, strict=True) if table in scores.mask_tables]
-        return _launched(read or [given[0]], templates.squares(self.attention, self.side, self.tables).code())
+        return _launched(read or [given[0]], templates.squares(self.attention, self.side, self.tables))
 
     def lists(self, kind: str, squares: Tensors) -> list[torch.Tensor]:
         """Of the blocks that each block sees."""
         if not self.listed:
             return []
         made = templates.lists(self.attention, self.blocks(kind), self.side, kind == "key")
-        return _launched(list(squares), made.code())
+        return _launched(list(squares), made)
 
     def like(self, tensor: torch.Tensor, width: int | None = None) -> Strides:
         """Of a result that is laid out as the tensor."""
         return strides_like((*tensor.shape[:3], width or tensor.shape[3]), tensor)
 
-    def forward(self) -> str:
+    def forward(self) -> Template:
         out = self.like(self.tensors[0], self.attention.value_width)
-        return templates.forward(self.attention, *self.shape("forward"), out, self.tables).code()
+        return templates.forward(self.attention, *self.shape("forward"), out, self.tables)
 
-    def query(self, tangent: Strides) -> str:
+    def query(self, tangent: Strides) -> Template:
         out = self.like(self.tensors[0])
-        return templates.query_gradient(self.attention, *self.shape("query"), tangent, out, self.tables).code()
+        return templates.query_gradient(self.attention, *self.shape("query"), tangent, out, self.tables)
 
-    def key(self, tangent: Strides) -> str:
+    def key(self, tangent: Strides) -> Template:
         outs = self.like(self.tensors[1]), self.like(self.tensors[2])
-        return templates.key_gradients(self.attention, *self.shape("key"), tangent, outs, self.tables).code()
+        return templates.key_gradients(self.attention, *self.shape("key"), tangent, outs, self.tables)
 
     def of_tables(self, tables: Tensors, sums: Tensors) -> list[torch.Tensor | None]:
         """Gradients of the tables that the functions read, of which `sums` are those that are learned."""
@@ -170,19 +180,19 @@ class Kernels:
         ]
 
 
-def _launched(given: list[torch.Tensor], code: str) -> list[torch.Tensor]:
-    begin(code, given[0].device)
-    found: list[torch.Tensor] = template(given, code)
+def _launched(given: list[torch.Tensor], made: Template) -> list[torch.Tensor]:
+    begin(made, given[0].device)
+    found: list[torch.Tensor] = template(given, made.code())
     return found
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, kernels: Kernels, *given: torch.Tensor) -> Any:
-        code = kernels.forward()
+        made = kernels.forward()
         with torch._C._AutoDispatchBelowAutograd():
             squares = kernels.squares(given)
-            out, logarithms, largest = _launched([*given, *kernels.lists("forward", squares)], code)
+            out, logarithms, largest = _launched([*given, *kernels.lists("forward", squares)], made)
         ctx.kernels = kernels
         ctx.save_for_backward(out, logarithms, *given, *squares)
         ctx.set_materialize_grads(False)
@@ -202,9 +212,9 @@ class _Attention(torch.autograd.Function):
             delta = delta - of_logarithms / math.log(2)
         given = [query, key, value, tangent, logarithms, delta.contiguous(), *tables]
         with _disable_current_modes():
-            codes = {"query": ctx.kernels.query(tangent.stride()), "key": ctx.kernels.key(tangent.stride())}
-            for code in codes.values():
-                begin(code, query.device)
-        results = [template([*given, *ctx.kernels.lists(kind, squares)], code) for kind, code in codes.items()]
+            found = {"query": ctx.kernels.query(tangent.stride()), "key": ctx.kernels.key(tangent.stride())}
+            for made in found.values():
+                begin(made, query.device)
+        results = [template([*given, *ctx.kernels.lists(kind, squares)], made.code()) for kind, made in found.items()]
         (of_query, *sums), of_others = results
         return None, of_query, *of_others, *ctx.kernels.of_tables(tables, sums)

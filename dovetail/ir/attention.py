@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from dovetail.ir import dims
@@ -9,7 +11,8 @@ from dovetail.ir.dims import Dim
 from dovetail.ir.loops import Buffer, Expr, Load
 from dovetail.ir.records import dataclass
 
-Strides = tuple[int, ...]
+Size = Any  # a Dim; in kernels for a GPU, an int
+Strides = tuple[Size, ...]
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,13 @@ class Ranges:
 class Attention:
     """Query and gradient are (batch, heads, rows, width or value width), key and value (batch, groups, keys, ...)."""
 
-    batch: int
-    heads: int
-    groups: int  # heads of the key
-    rows: int
-    keys: int
-    width: int
-    value_width: int
+    batch: Size
+    heads: Size
+    groups: Size  # heads of the key
+    rows: Size
+    keys: Size
+    width: Size
+    value_width: Size
     dtype: torch.dtype
     scale: float
     scores: Scores
@@ -79,13 +82,13 @@ class Attention:
     value: Strides
 
     @property
-    def masks(self) -> tuple[int, int]:
+    def masks(self) -> tuple[Size, Size]:
         """For how many of the batch and of the heads what is seen differs."""
         asked = [dims.as_symbol(place) in self.scores.mask.symbols for place in self.scores.places[:2]]
         return self.batch if asked[0] else 1, self.heads if asked[1] else 1
 
     @property
-    def sizes(self) -> tuple[int, int, int, int]:
+    def sizes(self) -> tuple[Size, Size, Size, Size]:
         """Of all scores."""
         return self.batch, self.heads, self.rows, self.keys
 

@@ -8,6 +8,9 @@ from dovetail.errors import Location
 from dovetail.ir.kernel import Access
 from dovetail.ir.records import dataclass
 
+#: The operator of Dovetail's that raises CheckFailed: a launch of a kernel that checks indices.
+CHECKING = "checking_template"
+
 
 class CheckFailed(IndexError):
     """An index that the program checks before using it is out of bounds."""

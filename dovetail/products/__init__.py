@@ -119,9 +119,9 @@ def _written(write: GraphWriter, node: Node, product: Product, split: dict[Any, 
     key = b, p.turned, p.padded
     if key not in split:
         split[key] = _split(write, b, not p.turned, p)
-    code = written(p).code()
-    begin(code, node.meta["val"].device)
-    found = write.item(write.call(template, [a, split[key], *bias], code), 0)
+    made = written(p)
+    begin(made, node.meta["val"].device)
+    found = write.item(write.call(template, [a, split[key], *bias], made.code()), 0)
     sizes = list(node.meta["val"].shape)
     if p.parts == 1:
         return write.call(aten.view.default, found, sizes)

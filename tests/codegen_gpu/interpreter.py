@@ -26,6 +26,7 @@ from dovetail.ir.kernel import NOTHING, REPORT, Kernel
 from dovetail.ir.loops import Group, Param
 from dovetail.ir.template import template_of
 from dovetail.runtime.gpu import templates
+from dovetail.runtime.templates import result
 from tests.codegen.harness import faults, number
 
 _binary = InterpreterBuilder.binary_op
@@ -183,13 +184,13 @@ def _at(address: int, buffer: Any) -> torch.Tensor:
     return torch.frombuffer((ctypes.c_char * dtype.itemsize).from_address(address), dtype=dtype)
 
 
-def launched_template(given: list[torch.Tensor], code: str) -> list[torch.Tensor]:
+def launched_template(given: list[torch.Tensor], code: str, sizes: tuple[int, ...]) -> list[torch.Tensor]:
     """As `runtime.gpu.templates.run`, on the CPU."""
-    made, host = template_of(code), torch.device("cpu")
+    made, host = template_of(code, sizes), torch.device("cpu")
     assert [t.stride() for t in given] == list(made.strides)
-    results = [templates.result(r, host) for r in made.results]
+    results = [result(r, host) for r in made.results]
     memory = [t.view(torch.int8) if t.dtype is torch.bool else t for t in (*given, *results)]
     table = torch.tensor(made.table, dtype=torch.int32)
     with numpy.errstate(all="ignore"):
-        load(templates.kernel_of(made, host))[(made.programs,)](*memory, table)
+        load(templates.kernel_of(made, host))[made.numbers](*memory, table)
     return results

@@ -31,9 +31,9 @@ def launched(monkeypatch):
     """The texts of kernels that have run; blocks of 16 places."""
     ran = []
 
-    def run(given, code):
+    def run(given, code, sizes):
         ran.append(code)
-        return launched_template(given, code)
+        return launched_template(given, code, sizes)
 
     monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
     monkeypatch.setattr(fused, "on_gpu", lambda _: True)
@@ -268,7 +268,7 @@ def test_settings_that_kernels_do_not_heed(setting, launched):
 @pytest.mark.parametrize("width", [64, 128])
 def test_machine_code(width, monkeypatch, launched):
     monkeypatch.setattr(templates, "blocks", CHOSEN)
-    monkeypatch.setattr(launches, "run", lambda given, code: launched.append(code) or zeros(code))
+    monkeypatch.setattr(launches, "run", lambda given, code, sizes: launched.append(code) or zeros(code))
     args = inputs(256, 256, widths=(width, width), dtype=torch.bfloat16)
     program, _ = case(window, alibi, rows=256, keys=256)
     gradients(dovetail.compile(program), args, torch.ones(1, dtype=torch.bfloat16).expand(1 << 20))
@@ -277,7 +277,7 @@ def test_machine_code(width, monkeypatch, launched):
 
 
 def test_the_benchmark_is_taken(monkeypatch, launched):
-    monkeypatch.setattr(launches, "run", lambda given, code: launched.append(code) or zeros(code))
+    monkeypatch.setattr(launches, "run", lambda given, code, sizes: launched.append(code) or zeros(code))
     program = benchmark.program("cpu", (1, 16, 256, 64), 64)
     tensors = [torch.randn(1, 16, 256, 64, dtype=torch.bfloat16) for _ in range(3)]
     compiled = dovetail.compile(program, fullgraph=True)

@@ -28,10 +28,10 @@ class Launched:
     def rates(self, device):
         return Rates(1e-9, 1e-9, 1e9, self.at_once, 0.01, 0.0, {self.tiles: 1.0})
 
-    def run(self, given, code):
+    def run(self, given, code, sizes):
         self.ran.append(template_of(code))
         self.given.append(given)
-        return launched_template(given, code)
+        return launched_template(given, code, sizes)
 
 
 @pytest.fixture

@@ -69,6 +69,8 @@ class Expressions:
         return self.indices.each(node.dim)
 
     def _op(self, node: Op) -> Val:
+        if node.name == "cast" and node.dtype is torch.int32 and isinstance(node.args[0], Index):
+            return self.indices.each_short(node.args[0].dim)
         args = tuple(self.value(a) for a in node.args)
         operand = node.args[-1 if node.name == "where" else 0].dtype
         if vecmath.has(node.name):

@@ -60,6 +60,13 @@ class Indices:
             return self._sum(dim, self._lane_atom)
         return self.w.binary("add", self.ramp(step, narrow=False), self.first(dim))
 
+    def each_short(self, dim: Dim) -> Val:
+        """The low 32 bits of the value in every lane."""
+        step = self.step(dim)
+        if not self.varies(dim) or not isinstance(step, int) or abs(step) * self.lanes >= 2**31:
+            return self.w.convert("trunc", self.each(dim), "i32")
+        return self.w.binary("add", self.ramp(step), self.w.convert("trunc", self.first(dim), "i32"))
+
     def ramp(self, step: Dim, narrow: bool = True) -> Val:
         """0, step, 2*step, ... in the lanes; as i32 when `narrow` and that is known to be enough."""
         size = self.factor(step) if static(step) else self.first(step)

@@ -50,6 +50,12 @@ def generate(
     return replace(kernel, pointers=pointers, messages=messages, accesses=accesses)
 
 
+def assembled(declares: dict[str, str], library: vecmath.Library, functions: list[str]) -> str:
+    """A module of these lines of functions, and what they call."""
+    rounds = [half.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []
+    return "\n".join([*sorted(declares.values()), library.text(), *rounds, *functions, _ATTRIBUTES, ""])
+
+
 #: Kernels by structure, of the renamed groups.
 _known = stores.Store(2000)
 
@@ -87,8 +93,7 @@ class _Kernel:
         return tuple(found[name] if name != REPORT else report(CPU) for name in self.signature.pointers)
 
     def assemble(self, functions: list[str]) -> str:
-        rounds = [half.FROM_DOUBLE] if all(any(t in f for f in functions) for t in ("half", "double")) else []
-        return "\n".join([*sorted(self.declares.values()), self.library.text(), *rounds, *functions, _ATTRIBUTES, ""])
+        return assembled(self.declares, self.library, functions)
 
     def make(self, on_fail: Callable[[int], list[str]]) -> LoopEmitter:
         """An emitter for a new function of this kernel."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 
+from dovetail.ir.kernel import GpuLaunch
 from dovetail.ir.products import Product
 from dovetail.ir.template import Result, Template
 
@@ -104,8 +105,7 @@ def template(product: Product) -> Template:
     table = (
         p.m, p.n, p.k // 4, p.step // 4, p.of_batch // 4, p.part // deep, p.parts, p.padded // deep, b[0] // deep,
     )  # fmt: skip
-    given = 2 + p.bias
-    return Template(
-        symbol, text.replace("def K(", f"def {symbol}("), (*["*fp32"] * (given + 1), "*i32"), tiles.warps, tiles.stages,
-        count, (p.strides, b, *[(1,)] * p.bias), (result,), table,
-    )  # fmt: skip
+    strides = (p.strides, b, *[(1,)] * p.bias)
+    launch = GpuLaunch((*["*fp32"] * (len(strides) + 1), "*i32"), tiles.warps, stages=tiles.stages)
+    text = text.replace("def K(", f"def {symbol}(")
+    return Template(symbol, text, strides, (result,), (count,), table=table, launch=launch)

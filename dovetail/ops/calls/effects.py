@@ -44,7 +44,7 @@ def _val(argument: Any) -> Any:
 
 
 #: Operators of Dovetail's own that do nothing but compute.
-_COMPUTING = frozenset(("dovetail::draw", "dovetail::template"))
+_COMPUTING = frozenset(("dovetail::draw", "dovetail::template", "dovetail::checking_template"))
 
 
 def may_raise(operator: Any) -> bool:

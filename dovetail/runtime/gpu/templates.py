@@ -2,44 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import torch
 
 from dovetail.ir.devices import GPU
-from dovetail.ir.kernel import GpuLaunch, Kernel
-from dovetail.ir.loops import Buffer
-from dovetail.ir.template import Result, Template, template_of
+from dovetail.ir.kernel import Kernel
+from dovetail.ir.stores import Store
+from dovetail.ir.template import Numbers, Template, template_of
 from dovetail.runtime.gpu.loading import available, compiled, load
+from dovetail.runtime.templates import Tensors, as_kernel, caller
 
-Tensors = list[torch.Tensor]
-_ready: dict[tuple[str, torch.device], Callable[[Sequence[torch.Tensor]], Tensors]] = {}
+_ready = Store(256)  # what calls a template's kernel, by the template, its sizes and the device
 _begun: dict[str, Future[None]] = {}  # by symbol
 _POOL = ThreadPoolExecutor(4)
 
 
-def begin(code: str, device: torch.device) -> None:
+def begin(template: Template, device: torch.device) -> None:
     """Let the kernel be compiled while Python goes on."""
-    template = template_of(code)
     if device.type == GPU and not available(device) and template.symbol not in _begun:
         _begun[template.symbol] = _POOL.submit(compiled, kernel_of(template, device), device)
 
 
-def run(given: Sequence[torch.Tensor], code: str) -> Tensors:
+def run(given: Sequence[torch.Tensor], code: str, sizes: Numbers) -> Tensors:
     """The results. The kernel is compiled in the first call, and found on disk by later processes."""
     device = given[0].device
-    call = _ready.get((code, device))
+    call = _ready.recall((code, sizes, device))
     if call is None:
-        call = _ready[code, device] = _callable(template_of(code), device)
-    return call(given)
+        call = _ready.keep((code, sizes, device), _callable(template_of(code, sizes), device))
+    found: Tensors = call(given)
+    return found
 
 
 def kernel_of(template: Template, device: torch.device) -> Kernel:
     """As `runtime.gpu.loading` takes it."""
-    pointers = tuple(Buffer(f"p{k}", torch.uint8, device, (), (), 0, "input") for k in range(len(template.arguments)))
-    launch = GpuLaunch(template.arguments, template.warps, checked=template.checked, stages=template.stages)
-    return Kernel(template.symbol, template.text, pointers, (template.programs,), launch=launch)
+    return dataclasses.replace(as_kernel(template, device, tables=1), launch=template.launch)
 
 
 def _callable(template: Template, device: torch.device) -> Callable[[Sequence[torch.Tensor]], Tensors]:
@@ -48,22 +47,4 @@ def _callable(template: Template, device: torch.device) -> Callable[[Sequence[to
         wait([begun])  # where it has failed, it will again
     launch = load([kernel_of(template, device)], device)[template.symbol]
     table = torch.tensor(template.table, dtype=torch.int32, device=device)
-    strides, programs = template.strides, template.programs
-
-    def call(given: Sequence[torch.Tensor]) -> Tensors:
-        read = [t if t.stride() == s else _laid_out(t, s) for t, s in zip(given, strides, strict=True)]
-        made = [result(r, device) for r in template.results]
-        launch(*(t.data_ptr() for t in (*read, *made, table)), programs)
-        return made
-
-    return call
-
-
-def result(made: Result, device: torch.device) -> torch.Tensor:
-    """The memory for what a kernel gives."""
-    found = torch.empty_strided(made.sizes, made.strides, dtype=made.type, device=device)
-    return found.zero_() if made.zeroed else found
-
-
-def _laid_out(tensor: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return caller(template, device, launch, (table,))

@@ -56,6 +56,6 @@ class Sums:
     def results(self) -> dict[str, Result]:
         """A float32 for each element of a table, at first zero."""
         return {
-            f"of_{table.name}": Result("float32", table.sizes, (1,), zeroed=True)  # type: ignore[arg-type]
+            f"of_{table.name}": Result("float32", table.sizes, (1,), zeroed=True)
             for table in self.scores.learned
         }

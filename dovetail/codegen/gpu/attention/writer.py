@@ -15,6 +15,7 @@ from dovetail.codegen.gpu.expressions import Expressions, Scope
 from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.ir import dims
 from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
+from dovetail.ir.kernel import GpuLaunch
 from dovetail.ir.loops import Expr
 from dovetail.ir.template import Result, Template
 
@@ -194,10 +195,12 @@ class AttentionWriter:
         text = f"{_HEAD}{helpers}\n\n@triton.jit\ndef K({', '.join([*given, *results, 'table'])}):\n{body}\n"
         digest = hashlib.sha256(f"{arguments}{self.blocks}{text}".encode()).hexdigest()[:16]
         symbol = f"{self.name}_{digest}"
+        launch = GpuLaunch(
+            arguments, self.blocks.warps, checked="tl.device_assert(" in body, stages=self.blocks.stages
+        )
         return Template(
-            symbol, text.replace("def K(", f"def {symbol}("), arguments, self.blocks.warps, self.blocks.stages,
-            programs, tuple(strides for _, strides in given.values()), tuple(results.values()), self.ranges.table,
-            checked="tl.device_assert(" in body,
+            symbol, text.replace("def K(", f"def {symbol}("), tuple(strides for _, strides in given.values()),
+            tuple(results.values()), (programs,), table=self.ranges.table, launch=launch,
         )  # fmt: skip
 
 
