@@ -6,7 +6,8 @@
 
 `window` is ALiBi in a causal window; `documents` several of different lengths a sequence, causal, where a tensor says
 which word belongs to which; `lengths` sequences that are padded; `relative` a table of learned numbers by the distance;
-`written` is causal attention as products with a softmax in between.
+`capped` sees everything, by scores that a tanh keeps small; `written` is causal attention as products with a softmax in
+between.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from . import measure
 
 SIZES = {"cpu": (1, 8, 2048, 64), "cuda": (4, 16, 4096, 64)}
 DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
+CASES = ["window", "documents", "lengths", "relative", "capped", "written"]
 WINDOWS = {"cpu": 256, "cuda": 512}
 
 
@@ -41,16 +43,22 @@ def program(device: str, sizes: tuple[int, ...], window: int, case: str = "windo
         "documents": lambda b, h, i, j: (i >= j) & (documents[b, i] == documents[b, j]),
         "lengths": lambda b, h, i, j: j < lengths[b],
     }
-    mask = create_block_mask(masks.get(case, causal), batch, None, rows, rows, device=device)
+    shown = masks.get(case, causal)
+    mask = None if case == "capped" else create_block_mask(shown, batch, None, rows, rows, device=device)
 
     def alibi(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
         return score + slopes[h] * (j - i)
+
+    def capped(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+        return 20 * torch.tanh(score / 20)
+
+    changed = {"window": alibi, "capped": capped}.get(case)
 
     def fn(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *relative: torch.Tensor) -> torch.Tensor:
         def learned(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
             return score + relative[0][h, i - j + rows]
 
-        return flex_attention(q, k, v, learned if relative else alibi if case == "window" else None, mask)
+        return flex_attention(q, k, v, learned if relative else changed, mask)
 
     return fn
 
@@ -119,14 +127,14 @@ def _waiting(call: Callable[[], Any], device: str) -> Callable[[], Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=list(SIZES), default="cpu")
-    parser.add_argument("--case", choices=["window", "documents", "lengths", "relative", "written"], default="window")
+    parser.add_argument("--case", choices=CASES, default="window")
     parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--float32", action="store_true", help="on a GPU, too")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of query, key and value")
     parser.add_argument("--peer", action="store_true", help="beside torch.compile")
     parser.add_argument("--rounds", type=int, default=15)
     chosen = parser.parse_args()
     sizes = (*SIZES[chosen.device][:3], chosen.width)
-    dtype = torch.float32 if chosen.float32 else DTYPES[chosen.device]
+    dtype = getattr(torch, chosen.dtype) if chosen.dtype else DTYPES[chosen.device]
     fn = written if chosen.case == "written" else program(chosen.device, sizes, WINDOWS[chosen.device], chosen.case)
     fns = {"eager": fn, "dovetail": importlib.import_module("dovetail").compile(fn, fullgraph=True)}
     if chosen.peer:

@@ -47,7 +47,7 @@ class Case:
         self.width, self.out_width = r.choice([4, 16, 24, 80]), r.choice([4, 16, 40])
         self.trained = r.random() < 0.6
         self.slopes = self._floats(self.heads)
-        self.table = self._floats(self.rows + self.columns)
+        self.table = self._floats(max(3, self.rows + self.columns))
         self.bias = self._floats(self.batch, self.heads, self.rows, self.columns)
         self.documents = torch.randint(0, 3, (self.batch, max(self.rows, self.columns)))
         self.lengths = torch.randint(0, self.columns + 1, (self.batch,))
@@ -182,7 +182,8 @@ def difference(seed: int, kernels: bool = False) -> str | None:
         warnings.simplefilter("ignore")
         want, truth = case.run(lambda function: function), exact.run(lambda function: function)
         with mock.patch.object(attention_blocks, "LEAST_ROWS", case.random.choice([8, 32, 128])), using(kernels):
-            got = case.run(lambda function: dovetail.compile(function, fullgraph=True))
+            dynamic = True if case.random.random() < 0.25 else None
+            got = case.run(lambda function: dovetail.compile(function, fullgraph=True, dynamic=dynamic))
     return unlike(got, want, truth, SLACK[case.dtype])
 
 
