@@ -126,6 +126,14 @@ def test_eager_rounding_is_kept_on_request():
     assert groups(exact) == 1
 
 
+def test_sums_behind_one_row_are_apart():
+    """The columns of the last product are not elements of the row: a softmax's sum is of all of it."""
+    attend = lambda x, k, v: torch.softmax(x @ k.t(), -1) @ v
+    args = torch.randn(1, 8), torch.randn(5, 8), torch.randn(5, 3)
+    program = schedule(lowered(attend, *args), Options())
+    torch.testing.assert_close(evaluate(program, args)[0], attend(*args))
+
+
 def test_a_norm_of_one_row_is_one_group():
     """Its mean is a single element, which no range of the row's leads to."""
     norm = lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w

@@ -159,9 +159,11 @@ def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
 
 
 def _as_one_row(first: Nest, second: Nest) -> Iterator[Nest]:
-    """Without outer ranges, if the second reads a single element that the first has made of a row."""
+    """Without outer ranges, if the second reads a single element that the first has made of a row. Those of the second
+    move inside, where it adds nothing up."""
     made = {s.buffer.name for _, s in first.stores() if not dims.symbols(linear(s.buffer, s.index))}
-    if not made.isdisjoint(second.read()) and all(map(_unit, first.outer)) and any(p.inner for p in first.placed):
+    alone = all(map(_unit, first.outer)) and (second.pointwise or all(map(_unit, second.outer)))
+    if alone and not made.isdisjoint(second.read()) and any(p.inner for p in first.placed):
         placed = [*_moved(first, {}, (), [], {}), *_moved(second, {}, (), [], {})]
         yield Nest(first.names + second.names, (), _unify_inner(placed))
 
