@@ -25,7 +25,6 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/capture/tensors/membership.py:held": 21,
     "dovetail/capture/tensors/tensor_attributes.py:_plain_attribute": 21,
     "dovetail/codegen/cpu/axis.py:_multiple": 23,
-    "dovetail/codegen/gpu/plan.py:_rows": 21,
     "dovetail/commands/ladder.py:_loaded": 26,
     "dovetail/exporting/ranges.py:settle": 24,
     "dovetail/ir/dims.py:_cases": 21,

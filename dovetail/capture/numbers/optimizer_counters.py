@@ -18,7 +18,7 @@ import torch.fx
 from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.tables.graph_functions import storage_of
-from dovetail.capture.tables.operator_names import BINARY, COMPARE, FIELD
+from dovetail.capture.tables.operator_names import BINARY, COMPARISONS, FIELD
 from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.devices import on_host
@@ -28,7 +28,6 @@ from dovetail.ir.source import Computed, Source
 Node = torch.fx.Node
 
 ARITHMETIC: dict[Any, str] = {BINARY[name]: name for name in (*FIELD, "pow")}
-COMPARISONS: dict[Any, str] = {function: sign for sign, (function, _, _) in COMPARE.items()}
 
 
 def number(s: Session, tensor: TensorValue) -> Value | None:

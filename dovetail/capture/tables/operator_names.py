@@ -30,6 +30,7 @@ COMPARE: dict[str, tuple[Callable[[Any, Any], Any], str, str]] = {
     ">": (operator.gt, "__gt__", "__lt__"),
     ">=": (operator.ge, "__ge__", "__le__"),
 }
+COMPARISONS: dict[Any, str] = {function: sign for sign, (function, _, _) in COMPARE.items()}
 
 #: Name → the function, its special method and its sign.
 UNARY: dict[str, tuple[Callable[[Any], Any], str, str]] = {

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from dovetail.capture.numbers.optimizer_counters import COMPARISONS
+from dovetail.capture.tables.operator_names import COMPARISONS
 from dovetail.capture.values.tensor import TensorValue
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -160,17 +160,11 @@ def _transposed(group: Group) -> tuple[Dim, Dim] | None:
 
 def _rows(group: Group) -> TilePlan:
     longest = max(_size(dims.product(map(extent, loop.inner))) for loop in group.loops)
-    known = all(isinstance(dims.product(map(extent, loop.inner)), int) for loop in group.loops)
     rows = _size(dims.product(map(extent, group.outer)))
     accesses = ((address, loop.inner) for loop in group.loops if loop.inner for address in _addresses((loop,)))
     across = along_columns(accesses, group.outer, UNKNOWN)
     wide = min(power_of_two(rows), WIDE_TILE) if across else 1
-    fits = known and power_of_two(longest) <= LONGEST_ROW
-    scans = any(isinstance(s, Store) and s.scan for s in group.statements())
-    again = sum(bool(loop.inner) for loop in group.loops) > 1
-    fits = fits and (again or not across or longest * wide <= COLUMNS)
-    least = min(wide, _narrow(group)) if again else wide
-    whole = bool(group.locals) or scans or fits and power_of_two(longest) * least <= LONGEST_ROW
+    whole = _whole(group, longest, wide, across)
     if whole:
         block, wide = power_of_two(longest), max(1, min(wide, LONGEST_ROW // power_of_two(longest)))
     else:
@@ -187,6 +181,19 @@ def _rows(group: Group) -> TilePlan:
     axes = (Axis("x", group.outer, wide),) if group.outer else ()
     elements = wide * block
     return TilePlan(axes, (), tuple(inner), max(1, min(16, elements // ELEMENTS)))
+
+
+def _whole(group: Group, longest: int, wide: int, across: bool) -> bool:
+    """Does a program hold rows as they are, rather than go through them tile by tile?"""
+    if group.locals or any(isinstance(s, Store) and s.scan for s in group.statements()):
+        return True
+    if not all(isinstance(dims.product(map(extent, loop.inner)), int) for loop in group.loops):
+        return False
+    again = sum(bool(loop.inner) for loop in group.loops) > 1
+    if across and not again and longest * wide > COLUMNS:
+        return False
+    least = min(wide, _narrow(group)) if again else wide
+    return power_of_two(longest) * least <= LONGEST_ROW
 
 
 def _runs(group: Group) -> TilePlan:
