@@ -129,7 +129,7 @@ def _measured(
     with turn:
         figures = {"ms": median(program), "cold": cold, "first": at_first, "held": held()}
         if kernels is not None:
-            _write_kernels(program, kernels / f"{case}, {name}.txt".replace("/", "-").replace(" ", "_"))
+            _write_kernels(program, kernels / f"{case}, {name}.txt".replace("/", "-").replace(", ", "-").replace(" ", "_"))
     some = first.detach().flatten()[:: max(1, first.numel() // 10**6)].numpy()
     answers.put(((case, name), (figures, some)))
 
