@@ -1,0 +1,179 @@
+"""Replicas of one model, whose gradients are averaged (`DistributedDataParallel`)."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+import dovetail
+from tests.distributed.programs.common import Blocks, batches, one_step, same_training, train
+
+ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
+
+
+class Normalized(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).relu())
+
+
+class Unused(Blocks):
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare = nn.Linear(3, 3)
+
+
+class Sometimes(Blocks):
+    """Which of two layers has a gradient depends on the batch, and the ranks do not agree."""
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(self.blocks[0](x) if x.sum() > 0 else self.blocks[1](x))
+
+
+def around(wrap):
+    return lambda m: dovetail.compile(wrap(m))
+
+
+def inside(wrap):
+    return lambda m: wrap(dovetail.compile(m))
+
+
+def case_compiled_around_the_wrapper():
+    same_training(Blocks, ddp, around(ddp))
+
+
+def case_compiled_inside_the_wrapper():
+    same_training(Blocks, ddp, inside(ddp))
+
+
+def case_the_step_as_a_function():
+    def run(model):
+        return train(model, batches(), step)
+
+    step = one_step
+    same_training(Blocks, ddp, ddp, run, graphs=0)
+    step = dovetail.compile(one_step)
+    same_training(Blocks, ddp, ddp, run)
+
+
+def case_layers_compiled_in_place():
+    def wrap(model):
+        for block in model.blocks:
+            block.forward = dovetail.compile(block.forward)
+        return ddp(model)
+
+    same_training(Blocks, ddp, wrap)
+
+
+def case_static_graph():
+    wrap = functools.partial(ddp, static_graph=True)
+    same_training(Blocks, wrap, around(wrap))
+    same_training(Blocks, wrap, inside(wrap))
+
+
+def case_gradients_are_views_of_buckets():
+    wrap = functools.partial(ddp, gradient_as_bucket_view=True)
+    same_training(Blocks, wrap, around(wrap))
+    same_training(Blocks, wrap, inside(wrap))
+
+
+def case_an_unused_parameter():
+    wrap = functools.partial(ddp, find_unused_parameters=True)
+    same_training(Unused, wrap, around(wrap))
+    same_training(Unused, wrap, inside(wrap))
+
+
+def case_a_parameter_that_is_sometimes_unused():
+    wrap = functools.partial(ddp, find_unused_parameters=True)
+    same_training(Sometimes, wrap, around(wrap))
+    same_training(Sometimes, wrap, inside(wrap))
+
+
+def _accumulating(model):
+    given = batches(6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for number, batch in enumerate(given):
+        losses.append(one_step(model, batch, synchronized=number % 3 == 2))
+        if number % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    return [losses, [p.detach().clone() for p in model.parameters()]]
+
+
+def case_gradients_are_accumulated_without_synchronizing():
+    for wrap in (ddp, functools.partial(ddp, gradient_as_bucket_view=True)):
+        same_training(Blocks, wrap, around(wrap), _accumulating)
+        same_training(Blocks, wrap, inside(wrap), _accumulating)
+
+
+def _hooked(hook, state=None):
+    def wrap(model):
+        wrapped = ddp(model)
+        wrapped.register_comm_hook(state, hook)
+        return wrapped
+
+    return wrap
+
+
+def case_communication_hooks():
+    def doubled(state, bucket):
+        return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0] * 2)
+
+    for hook in (default_hooks.fp16_compress_hook, default_hooks.allreduce_hook, doubled):
+        same_training(Blocks, _hooked(hook), around(_hooked(hook)))
+        same_training(Blocks, _hooked(hook), inside(_hooked(hook)))
+
+
+def case_buffers_are_broadcast():
+    for broadcast in (True, False):
+        wrap = functools.partial(ddp, broadcast_buffers=broadcast)
+        same_training(Normalized, wrap, around(wrap))
+        same_training(Normalized, wrap, inside(wrap))
+
+
+def case_evaluation_between_steps():
+    def run(model):
+        found = []
+        for batch in batches():
+            found.append(train(model, [batch]))
+            model.eval()
+            with torch.no_grad():
+                found.append(model(batch).clone())
+            model.train()
+        return found
+
+    same_training(Normalized, ddp, around(ddp), run)
+    same_training(Normalized, ddp, inside(ddp), run)
+
+
+def case_batches_of_other_sizes():
+    def run(model):
+        return train(model, [torch.cat([batch] * n) for n, batch in enumerate(batches(4), 1)])
+
+    same_training(Blocks, ddp, around(ddp), run)
+    same_training(Blocks, ddp, inside(ddp), run)
+
+
+def case_uneven_numbers_of_batches():
+    def run(model):
+        with model.join():
+            return train(model, batches(2 + dist.get_rank()))[1]
+
+    same_training(Blocks, ddp, around(ddp), run)
+    same_training(Blocks, ddp, inside(ddp), run)
+
+
+def case_state_has_the_same_keys():
+    model = Blocks()
+    assert list(ddp(dovetail.compile(model)).state_dict()) == list(ddp(model).state_dict())
+    assert list(dovetail.compile(ddp(model)).state_dict()) == list(ddp(model).state_dict())
