@@ -18,6 +18,7 @@ import importlib
 import multiprocessing
 import os
 import queue
+import re
 import statistics
 import sys
 import tempfile
@@ -129,7 +130,7 @@ def _measured(
     with turn:
         figures = {"ms": median(program), "cold": cold, "first": at_first, "held": held()}
         if kernels is not None:
-            _write_kernels(program, kernels / f"{case}, {name}.txt".replace("/", "-").replace(", ", "-").replace(" ", "_"))
+            _write_kernels(program, kernels / re.sub("[/, ]+", "-", f"{case}, {name}.txt"))
     some = first.detach().flatten()[:: max(1, first.numel() // 10**6)].numpy()
     answers.put(((case, name), (figures, some)))
 

@@ -87,6 +87,8 @@ def of_function(real: Any) -> Found | None:
         mark = NAMED.get(real.__qualname__)
         if mark is not None:
             return Found(mark)
+    if real.__module__ in UNTRACED:
+        return Found(Mark.DISABLE, (UNTRACED[real.__module__], True))
     if real.__dict__:
         for name in real.__dict__:
             reader = ATTRIBUTES.get(name)
@@ -174,6 +176,15 @@ NAMED: MappingProxyType[str, Mark] = MappingProxyType({
         Mark.OUTSIDE,
     ),
 })  # fmt: skip
+
+#: Modules of PyTorch whose functions put other memory behind tensors, and wait for other processes → why nothing of
+#: them is traced.
+UNTRACED: MappingProxyType[str, str] = MappingProxyType(
+    {
+        f"torch.distributed.fsdp.{name}": "FSDP gathers and frees parameters' memory there"
+        for name in ("_runtime_utils", "_flat_param", "_unshard_param_utils", "_state_dict_utils", "_optim_utils")
+    }
+)
 
 _RULES = "torch._dynamo.trace_rules"
 _PEER_TABLES = (("_disallowed_callable_ids", Found(Mark.DISALLOW)), ("_allowed_callable_ids", Found(Mark.ALLOW)))

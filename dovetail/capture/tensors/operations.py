@@ -267,13 +267,28 @@ def tensor_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
         for key, item in result.items():
             made.put(s, Const(key), _item(s, node, key, item))
         return made
+    return _plain_result(s, node, result)
+
+
+#: What an operation may give besides tensors and containers: values, not parts of a tensor.
+PLAIN_RESULTS = (
+    bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format,
+    torch.Size, torch.SymInt, torch.SymFloat, torch.SymBool, torch.qscheme,
+)  # fmt: skip
+
+
+def _plain_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
+    """A constant. Any other object is a part of the fake (its memory), and the program would be handed that."""
+    if not isinstance(result, PLAIN_RESULTS):
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "a function")
+        s.unsupported("opaque-call", f"{name} gives a {type(result).__name__}, which only tensors with memory have")
     return s.from_native(result)
 
 
 def _item(s: Session, node: torch.fx.Node, key: Any, item: Any) -> Value:
     """What a container that a node gives holds under an index or a key."""
     if not isinstance(item, (torch.Tensor, tuple, list, dict)):
-        return s.from_native(item)
+        return _plain_result(s, node, item)
     pick = s.graph.call_function(operator.getitem, (node, key))
     pick.meta["stack"] = node.meta["stack"]
     return tensor_result(s, pick, item)

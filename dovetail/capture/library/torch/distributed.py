@@ -1,18 +1,21 @@
-"""How tensors are laid out over processes: `Shard(0)` and its like are constants, which equal ones stand for.
+"""How tensors are laid out over processes: `Shard(0)` and its like are constants, which equal ones stand for. Newer
+versions of PyTorch make them in native code; where they are Python, they are traced like any object.
 
-Newer versions of PyTorch make them in native code; where they are Python, they are traced like any object.
+A group of processes is known by its identity, and its name, its size and this process's rank in it are constants.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import distributed
 
 from dovetail.capture.outside.wrap import WRAPPERS
 from dovetail.capture.protocols.attributes import BINDERS
-from dovetail.capture.tables.known_callables import FOLDED
-from dovetail.capture.values.base import Const, Session, Value
+from dovetail.capture.tables.known_callables import FOLDED, KNOWN, Handler
+from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.callables import MethodValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr, Source
@@ -48,3 +51,20 @@ def _register(base: Any) -> None:
 
 if _PLACEMENT is not None:
     _register(_PLACEMENT)
+
+
+def _of_group(function: Callable[[Any], Any]) -> Handler:
+    def constant(s: Session, args: Args, kwargs: Kwargs) -> Value:
+        group = args[0].native()
+        if args[0].source is not None:
+            s.guard(args[0].source, GuardKind.ID, group)
+        return s.from_native(function(group))
+
+    return constant
+
+
+if distributed.is_available():
+    for _member in ("group_name", "size", "rank", "name"):
+        _static = vars(distributed.ProcessGroup)[_member]
+        _function = getattr(_static, "fget", None) or _static.__func__
+        KNOWN[_function] = _of_group(_function)
