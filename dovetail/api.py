@@ -32,6 +32,7 @@ from dovetail.interop.backends import (
     register_backend,
     set_default_backend,
 )
+from dovetail.interop.composable import share_state
 from dovetail.interop.shapes_spec import attached, varying_names
 from dovetail.ir import marks
 from dovetail.ir.marks import original_of
@@ -170,7 +171,9 @@ def _compile(model: Any, request: Request) -> Any:
     if isinstance(model, CompiledModule):
         model = model._orig_mod
     if isinstance(model, torch.nn.Module):
-        return wrap_module(model, request, (_compile_again, (request.arguments,)))
+        compiled = wrap_module(model, request, (_compile_again, (request.arguments,)))
+        share_state(compiled, model)
+        return compiled
     call = inspect.getattr_static(model, "__call__", None) if isinstance(model, type) else None
     if isinstance(call, FunctionType) and model.__module__.partition(".")[0] != "torch":
         model.__call__ = wrap_function(original_of(call), request)

@@ -1,0 +1,153 @@
+"""Modules whose parameters are spread over the ranks (`fully_shard`), with the layers or all of it compiled."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+import dovetail
+from tests.distributed.programs.common import Blocks, batches, same_training, state, train
+
+
+def sharded(model: nn.Module, **given) -> nn.Module:
+    for block in model.blocks:
+        fully_shard(block, **given)
+    return fully_shard(model, **given)
+
+
+def compiled_then_sharded(model: nn.Module, **given) -> nn.Module:
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = dovetail.compile(block)
+    return sharded(model, **given)
+
+
+def sharded_then_compiled(model: nn.Module, **given) -> nn.Module:
+    model = sharded(model, **given)
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = dovetail.compile(block)
+    return model
+
+
+def compiled_in_place_then_sharded(model: nn.Module, **given) -> nn.Module:
+    with dovetail.install():
+        for block in model.blocks:
+            block.compile()
+    return sharded(model, **given)
+
+
+def sharded_then_compiled_in_place(model: nn.Module, **given) -> nn.Module:
+    model = sharded(model, **given)
+    with dovetail.install():
+        for block in model.blocks:
+            block.compile()
+    return model
+
+
+def whole_compiled_then_sharded(model: nn.Module, **given) -> nn.Module:
+    return sharded(dovetail.compile(model), **given)
+
+
+def sharded_then_whole_compiled(model: nn.Module, **given) -> nn.Module:
+    return dovetail.compile(sharded(model, **given))
+
+
+def whole_compiled_in_place(model: nn.Module, **given) -> nn.Module:
+    model = sharded(model, **given)
+    with dovetail.install():
+        model.compile()
+    return model
+
+
+WAYS = (
+    compiled_then_sharded, sharded_then_compiled, compiled_in_place_then_sharded, sharded_then_compiled_in_place,
+    whole_compiled_then_sharded, sharded_then_whole_compiled, whole_compiled_in_place,
+)  # fmt: skip
+
+
+def every_way(run=None, **given):
+    for way in WAYS:
+        print(way.__name__, flush=True)
+        same_training(Blocks, lambda m: sharded(m, **given), lambda m: way(m, **given), run)
+
+
+def case_layers_compiled_and_then_sharded():
+    same_training(Blocks, sharded, compiled_then_sharded)
+
+
+def case_layers_sharded_and_then_compiled():
+    same_training(Blocks, sharded, sharded_then_compiled)
+
+
+def case_layers_compiled_in_place_and_then_sharded():
+    same_training(Blocks, sharded, compiled_in_place_then_sharded)
+
+
+def case_layers_sharded_and_then_compiled_in_place():
+    same_training(Blocks, sharded, sharded_then_compiled_in_place)
+
+
+def case_the_whole_compiled_and_then_sharded():
+    same_training(Blocks, sharded, whole_compiled_then_sharded)
+
+
+def case_the_whole_sharded_and_then_compiled():
+    same_training(Blocks, sharded, sharded_then_whole_compiled)
+
+
+def case_the_whole_sharded_and_then_compiled_in_place():
+    same_training(Blocks, sharded, whole_compiled_in_place)
+
+
+def case_parameters_stay_gathered_until_the_backward_pass():
+    every_way(reshard_after_forward=False)
+
+
+def case_mixed_precision():
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+    def run(model):
+        losses, parameters = train(model, batches())
+        return [t.float().round(decimals=1) for t in (losses, *parameters.values())]
+
+    every_way(run, mp_policy=policy)
+
+
+def case_gradients_are_accumulated_without_synchronizing():
+    def step(model, batch):
+        for number, part in enumerate(batch.chunk(2)):
+            model.set_requires_gradient_sync(number == 1)
+            loss = model(part).square().mean()
+            loss.backward()
+        return loss.detach()
+
+    every_way(lambda model: train(model, batches(), step))
+
+
+def case_evaluation_between_steps():
+    def run(model):
+        found = []
+        for batch in batches():
+            found.append(train(model, [batch]))
+            with torch.no_grad():
+                found.append(model(batch).clone())
+        return found
+
+    every_way(run)
+
+
+def case_batches_of_other_sizes():
+    every_way(lambda model: train(model, [torch.cat([batch] * n) for n, batch in enumerate(batches(4), 1)]))
+
+
+def case_state_has_the_same_keys():
+    for way in WAYS:
+        print(way.__name__, flush=True)
+        plain, other = sharded(Blocks()), way(Blocks())
+        assert list(other.state_dict()) == list(plain.state_dict())
+        assert list(get_model_state_dict(other)) == list(get_model_state_dict(plain))
+        set_model_state_dict(other, get_model_state_dict(plain))
+        torch.testing.assert_close(state(other), state(plain))
+        assert isinstance(other, FSDPModule) and isinstance(other, Blocks)
+        other.reshard()
