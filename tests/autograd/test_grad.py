@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import dovetail
 from tests.autograd.comparing import BACKENDS, leaf, same
 
 
@@ -340,3 +341,20 @@ def test_gradients_of_a_backward_pass_inside_can_be_detached_in_place(backend):
         return weight.grad
 
     same(program, fn, backend)
+
+
+def test_little_is_left_of_gradients_of_two_values_normalized_together():
+    """And what is left, a bias before the norm gets: nothing but eager's rounding."""
+    x, weight = torch.stack([torch.rand(256, 1, 1) + 1, -torch.rand(256, 1, 1) - 1]), torch.randn(256)
+
+    def program(x, bias, weight):
+        shifted = x + bias.reshape(-1, 1, 1)
+        return (F.batch_norm(shifted, None, None, weight, None, True) * weight.reshape(-1, 1, 1)).cos().sum() * 1e6
+
+    def largest(call):
+        bias = torch.zeros(256, requires_grad=True)
+        call(x, bias, weight).backward()
+        return float(bias.grad.abs().max())
+
+    ours, eager = largest(dovetail.compile(program)), largest(program)
+    assert ours <= 2 * eager + 1e-9

@@ -24,6 +24,9 @@ from dovetail.ops.lowering.value import Indices, Spec, Value
 from dovetail.ops.lowering.views import view
 
 ROWS = Rows()
+#: Of a gradient of so few values normalized together hardly anything is left (of two, nothing): in `float32` it would be
+#: the rounding of what it is taken from.
+FEW = 16
 At = Callable[[Indices], Expr]
 
 
@@ -115,9 +118,9 @@ def batch_norm_backward(
     mean, spread = (save_mean, save_invstd) if train else (running_mean, running_var)
     if input.spec.empty or mean is None or spread is None:
         return NotImplemented
-    wide = opmath(input.dtype)
     axes = [d for d in range(input.rank) if d != 1]
     number = count(input, axes)
+    wide = torch.float64 if isinstance(number, int) and number <= FEW else opmath(input.dtype)
     channels = Spec(wide, input.device, (input.sizes[1],), (1,))
 
     def incoming(i: Indices) -> Expr:
