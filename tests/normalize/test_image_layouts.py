@@ -77,6 +77,14 @@ def test_norms_of_large_images_cost_more(chosen):
     assert not chosen(1000.0, 940.0, size=4096)[0]
 
 
+def test_the_largest_convolutions_are_tried(chosen, monkeypatch):
+    """Here the gradients', which are two products: the rest is taken to gain alike."""
+    monkeypatch.setattr(image_layouts, "TRIED", 0.5)
+    found, ((trials, _),) = chosen(50.0, 20.0)
+    assert found
+    assert [t.operator for t in trials] == [aten.convolution_backward.default] * 2 + [aten.copy_.default]
+
+
 def test_nothing_is_tried_for_half_types(chosen):
     assert chosen(20.0, 50.0, dtype=torch.bfloat16) == (True, [])
 

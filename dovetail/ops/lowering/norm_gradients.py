@@ -24,8 +24,8 @@ from dovetail.ops.lowering.value import Indices, Spec, Value
 from dovetail.ops.lowering.views import view
 
 ROWS = Rows()
-#: Of a gradient of so few values normalized together hardly anything is left (of two, nothing): in `float32` it would be
-#: the rounding of what it is taken from.
+#: Of a gradient of so few values normalized together hardly anything is left (of two, nothing): in `float32` it would
+#: be the rounding of what it is taken from.
 FEW = 16
 At = Callable[[Indices], Expr]
 

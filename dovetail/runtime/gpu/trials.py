@@ -1,10 +1,14 @@
-"""Calls of libraries timed on the device, launched while it is kept waiting. What was found is kept on disk."""
+"""Calls of libraries timed on the device, launched while it is kept waiting. What was found is kept on disk.
+
+The shortest of several counts: other processes may use the device, and take their turns during one of them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,7 +20,7 @@ from dovetail.runtime.store import Store, default_folder
 
 #: Calls that are timed together, and the cycles that the device waits for until they are all launched.
 CALLS, WAIT = 3, 1_000_000
-Events = tuple[torch.cuda.Event, torch.cuda.Event]
+Events = list[torch.cuda.Event]
 
 
 def microseconds(trials: Sequence[TimedCall], device: torch.device) -> list[float] | None:
@@ -49,7 +53,7 @@ def _measured(trials: dict[str, TimedCall], device: torch.device) -> dict[str, f
             events = {key: _launched(trial, device) for key, trial in trials.items()}
         torch.cuda.synchronize(device)
         torch.cuda.empty_cache()
-    return {key: begin.elapsed_time(end) * 1e3 / CALLS for key, (begin, end) in events.items()}
+    return {key: min(a.elapsed_time(b) for a, b in pairwise(each)) * 1e3 for key, each in events.items()}
 
 
 def _launched(trial: TimedCall, device: torch.device) -> Events:
@@ -63,10 +67,10 @@ def _launched(trial: TimedCall, device: torch.device) -> Events:
 
     args = list(map(made, trial.args))
     trial.operator(*args)  # chooses its kernels
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(CALLS + 1)]
     torch.cuda._sleep(WAIT)
-    begin.record()
-    for _ in range(CALLS):
+    events[0].record()
+    for event in events[1:]:
         trial.operator(*args)
-    end.record()
-    return begin, end
+        event.record()
+    return events
