@@ -166,3 +166,12 @@ def test_what_is_checked_with_sizes_that_are_found_out_later():
     assert sizes.expect(AT_LEAST, first - second - 1, True)
     assert sizes.known(AT_LEAST, first - second) is True and sizes.known(AT_LEAST, first - 1) is None
     assert sizes.holds(AT_LEAST, first - 1) and str(sizes.facts[-1]) == f"{first} >= 1"
+
+
+def test_what_was_told_by_several_facts_is_known() -> None:
+    """A statement is kept as the plain ones that it is made of, which settle it the next time."""
+    sizes = Sizes()
+    rows, part = sizes.unbacked_symbol("a mask"), sizes.unbacked_symbol("item()", -9)
+    fits = dims.minimum(rows, 1) - part
+    assert sizes.expect(AT_LEAST, fits, True)
+    assert sizes.known(AT_LEAST, fits) is True and sizes.known(AT_LEAST, -fits - 1) is False

@@ -178,7 +178,10 @@ class Sizes:
 
     def _prove(self, sign: str, dim: Dim) -> bool | None:
         if sign == AT_LEAST:
-            return True if self._nonnegative(dim) else False if self._nonnegative(-dim - 1) else None
+            for each, answer in ((dim, True), (-dim - 1, False)):
+                if self._nonnegative(each) or self._told(each):
+                    return answer
+            return None
         assert isinstance(dim, Poly)
         factor, constant = dimforms.content(dim)
         if constant % factor:  # 2*a == 1 has no solution
@@ -186,6 +189,11 @@ class Sizes:
         if self._nonnegative(dim - 1) or self._nonnegative(-dim - 1) or self._unequal(dim):
             return sign == UNEQUAL
         return sign == EQUAL if self._nonnegative(dim) and self._nonnegative(-dim) else None
+
+    def _told(self, dim: Dim) -> bool:
+        """Is `dim >= 0` what facts say together? They are plain: min(a, 1) >= b is a >= b and 1 >= b."""
+        simpler = self._simpler(AT_LEAST, dim)
+        return bool(simpler) and all(self.known(*each) for each in simpler or ())
 
     def value(self, dim: Dim) -> int:
         """The number, on which the entry relies from then on."""
