@@ -408,11 +408,16 @@ _NOTHING = types.SimpleNamespace()
 _SPACES = "torch.ops."
 
 
+def import_of_library(name: str) -> None:
+    """It imports some of its modules only when somebody uses their names, as `torch._dynamo`."""
+    if name not in sys.modules and trusted(name) and not name.startswith(_SPACES):
+        importlib.import_module(name)
+
+
 def named(names: Sequence[str]) -> Any:
     """What has the names, in the module that is the first; the library's modules are imported for that."""
+    import_of_library(names[0])
     found: Any = sys.modules.get(names[0])
-    if found is None and trusted(names[0]):
-        found = importlib.import_module(names[0])
     for name in names[1:]:
         found = getattr(found, name, None)
     return found

@@ -40,6 +40,7 @@ from dovetail.kept.objects import (
     Unkept,
     by_name,
     followed,
+    import_of_library,
     making,
     module_named,
     named,
@@ -90,6 +91,7 @@ class Finder:
         if way.kind == "name":
             return named(way.steps)
         if way.kind in ("module", "namespace"):
+            import_of_library(way.steps[0])
             module = module_named(way.steps[0])
             return module if way.kind == "module" else vars(module)
         return self.fn.__self__ if way.kind == "self" else self.roots[way.kind]
