@@ -20,8 +20,6 @@ from dovetail.capture.tables.known_callables import STANDINS
 from dovetail.capture.values.base import FALSE, MISSING, NONE, Args, Kwargs, NotNative, Session, Value, boolean
 from dovetail.capture.values.callables import FunctionValue, KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue
-from dovetail.capture.values.iterators import IteratorValue
-from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir import asked
@@ -41,12 +39,7 @@ def _allow(s: Session, function: Any, args: Args, kwargs: Kwargs, detail: Any) -
     standin = STANDINS.get(f"{real.__module__}.{real.__name__}")
     if standin is not None:
         return s.wrap(standin, None).call(s, args, kwargs)
-    result = s.torch_call(real, args, kwargs)
-    if type(result) in (KnownValue, ObjectValue, FunctionValue) or isinstance(result, IteratorValue):
-        s.unsupported(
-            "object-from-graph", f"{_name(function)} is marked with allow_in_graph, and gives a {result.cls.__name__}"
-        )
-    return result
+    return s.torch_call(real, args, kwargs)
 
 
 def _with_a_name(obj: Callable[..., Any]) -> Callable[..., Any]:

@@ -278,10 +278,10 @@ PLAIN_RESULTS = (
 
 
 def _plain_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
-    """A constant. Any other object is a part of the fake (its memory), and the program would be handed that."""
+    """A constant. Any other object has been shown the fake, or is a part of it (its memory)."""
     if not isinstance(result, PLAIN_RESULTS):
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "a function")
-        s.unsupported("opaque-call", f"{name} gives a {type(result).__name__}, which only tensors with memory have")
+        s.unsupported("object-from-graph", f"{name} gives a {type(result).__name__}, and tensors here have no memory")
     return s.from_native(result)
 
 
