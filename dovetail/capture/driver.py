@@ -37,6 +37,7 @@ from dovetail.capture.session import Session
 from dovetail.capture.state.ledgers import Compiling
 from dovetail.capture.state.thread_state import preserved
 from dovetail.capture.tensors.assertions import Blocks
+from dovetail.capture.tensors.new_leaves import LeafSeen
 from dovetail.capture.values.base import Raised, RestartCapture
 from dovetail.errors import InternalError, Location, Unsupported
 from dovetail.ir import marks
@@ -57,6 +58,7 @@ TABLES = (
 class AttemptState:
     """What the attempts at one capture share: what varies, results of functions marked as constant, autograd functions
     whose backward cannot be traced, and who watches. `reshapes`: the graph ends where a tensor gets another shape.
+    `leaves`: it may make some that nobody sees.
 
     Only the first attempt runs what the program asks for with comptime; the others repeat a part of it.
     """
@@ -71,6 +73,7 @@ class AttemptState:
     growing: frozenset[Any] = frozenset()
     blocks: Blocks = field(default_factory=Blocks)
     held: TensorNumbers = field(default_factory=TensorNumbers)
+    leaves: bool = True
 
 
 def capture(
@@ -82,7 +85,12 @@ def capture(
     Tensors among the arguments are only looked at, never computed with. `varying` says which numbers and sizes are
     inputs of the graph instead of constants.
     """
-    return _capture(fn, args, kwargs, options, -1, AttemptState(_varying(varying, options), watch=watch))
+    state = AttemptState(_varying(varying, options), watch=watch)
+    try:
+        return _capture(fn, args, kwargs, options, -1, state)
+    except LeafSeen:
+        state.leaves = False
+        return _capture(fn, args, kwargs, options, -1, state)
 
 
 def _varying(varying: Varying, options: Any) -> Varying:
@@ -98,6 +106,17 @@ def capture_with_breaks(
     Raises `Unsupported` where no such break is possible either.
     """
     state = AttemptState(_varying(varying, options), watch=watch)
+    try:
+        return _with_breaks(fn, args, kwargs, options, state)
+    except LeafSeen:
+        state.leaves = False
+        return _with_breaks(fn, args, kwargs, options, state)
+
+
+def _with_breaks(
+    fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Any, state: AttemptState
+) -> Captured:
+    watch = state.watch
     try:
         return _capture(fn, args, kwargs, options, 0, state)
     except Unsupported as error:
@@ -148,6 +167,8 @@ def _capture(
             state.growing |= found.found
         except BackwardOpaque as found:
             state.opaque.add(found.cls)
+        except LeafSeen:  # the graph may end at another place, now that it ends before the leaf is made
+            raise
         except RestartCapture:
             pass  # what it has learned it has written down already
         except Unsupported as error:
@@ -174,6 +195,7 @@ def _attempt(
     session.gradients.reshapes, session.growing.known = state.reshapes, state.growing
     session.ends.around, state.blocks.checked = state.blocks, False
     session.taken.held, state.held.made = state.held, False
+    session.gradients.leaves = [] if state.leaves else None
     state.comptime = False
     if rest is None:
         _refuse_disabled(target)

@@ -180,7 +180,7 @@ class _Joint(Results):
 
     def check_leaves(self, tensors: list) -> None:
         """A view made without gradients, of a tensor that requires them, is a leaf that gets its own."""
-        known = {id(t) for t in self.leaves}
+        known = {id(t) for t in (*self.leaves, *self.recorder.unseen)}
         for node in behind(tensors):
             leaf = getattr(node, "variable", None)
             if leaf is not None and id(leaf) not in known:

@@ -22,6 +22,7 @@ from dovetail.capture.tables.graph_functions import remove_dead
 from dovetail.capture.tensors import random_numbers
 from dovetail.capture.tensors.assertions import HandlersNeeded
 from dovetail.capture.tensors.autograd_engine import renewed
+from dovetail.capture.tensors.new_leaves import rely_on_unseen
 from dovetail.capture.tensors.repeatable import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.tensors.wrapper_tensors import input_fake
 from dovetail.capture.values.base import MISSING, Session, Value
@@ -84,7 +85,9 @@ def _close_graph(s: Session, rebuilder: Rebuilder) -> tuple[GraphInput, ...]:
     for n, _ in s.taken.inputs:
         if not n.users and n not in kept:
             s.graph.erase_node(n)
-    return tuple(_as_given(s, i) for i in _order(s.graph, used))
+    inputs = tuple(_as_given(s, i) for i in _order(s.graph, used))
+    rely_on_unseen(s, rebuilder.outputs, inputs)
+    return inputs
 
 
 def _residual(s: Session, ending: ResidualEnding, inputs: tuple[GraphInput, ...]) -> tuple[str, list]:

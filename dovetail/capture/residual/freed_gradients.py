@@ -47,6 +47,8 @@ class Gradients:
         self.written = False  # has something from outside changed, which views may be views of though nobody knows?
         self.turned = False  # does something from outside require gradients, or not, which views may be views of?
         self.reshapes = False  # does a leaf get another shape? PyTorch remembers the first while a result is alive
+        self.leaves: list[tuple[Any, int]] | None = []  # of the graph's own, with their versions; None: it makes none
+        self.recorded = torch.is_grad_enabled()  # does eager mode record what the program does from its beginning?
         self.opaque: set[type] = set()  # autograd functions whose backward is not traced
         self.hooks: list = []  # registered by the program, in order
         self.from_outside = False  # has a backward pass gone through what was computed before the graph?

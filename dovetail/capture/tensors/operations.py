@@ -27,14 +27,15 @@ from dovetail.capture.outside.storage_offsets import refuse_outside
 from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
 from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, NO_VARIANT, RESHAPING, number_places
-from dovetail.capture.tensors import autograd_engine, extremes, literals, torch_function, wrapper_tensors
-from dovetail.capture.values.base import FALSE, Args, Const, Kwargs, NotNative, Session, Value
+from dovetail.capture.tensors import autograd_engine, extremes, literals, new_leaves, torch_function, wrapper_tensors
+from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
 from dovetail.capture.values.containers import DictValue, ListValue, SequenceValue, SliceValue, TupleValue, tensors_in
 from dovetail.capture.values.number import SymbolicNumber
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.errors import Unsupported
+from dovetail.ops.calls.autograd_calls import unseen_leaf_
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.meta_kernels import NoShapeRule
 from dovetail.ops.fake.symbolic.number import NumberNeeded
@@ -138,8 +139,7 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
             "metadata-mutation", f"{name}() changes the shape or the memory of a tensor from outside",
             f"Use {name.rstrip('_')}(), which gives a new tensor." if name not in NO_VARIANT else "Make a new tensor.",
         )  # fmt: skip
-    if name == "requires_grad_" and FALSE not in (*args[1:], *kwargs.values()):
-        _end_before_a_leaf(s, receiver)
+    leaf = new_leaves.unseen(s, name, args, kwargs)
     if name in ("detach_", "requires_grad_"):
         autograd_engine.rely_on_no_view(s, receiver)
         s.gradients.turned |= name == "requires_grad_" or receiver.origin is not None
@@ -150,17 +150,9 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
         result = run_native(s, method, fakes[1:], fake_kwargs)
     if s.options.standalone and result is receiver.fake and (name in BY_LAYOUT or "memory_format" in kwargs):
         result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
+    if leaf:
+        return record(s, s.graph.call_function(unseen_leaf_, given[:1]), result, versions)
     return record(s, s.graph.create_node("call_method", name, given, named), result, versions)
-
-
-def _end_before_a_leaf(s: Session, value: TensorValue) -> None:
-    """Where graphs may break, one ends before a tensor is told to require gradients: PyTorch's engine would have to run
-    the whole."""
-    if s.ends.breaks and s.graph is s.root and not value.fake.requires_grad:
-        s.unsupported(
-            "new-leaf", "the code tells a tensor to require gradients, and PyTorch would run a graph that makes a leaf",
-            "Nothing: what comes before and what comes after are compiled.",
-        )  # fmt: skip
 
 
 #: Method → the name of its factor, and how the second tensor joins the first; None: there is one tensor.

@@ -85,6 +85,7 @@ class AtenRecorder(FakeMode):
         self.outs: frozenset[Base] = frozenset()
         self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
         self.copies = Copies()
+        self.unseen: list[torch.Tensor] = []  # leaves of the graph that get no gradient
         self._reals: dict[int, FakeTensor] = {}
 
     # ------------------------------------------------------------ inputs

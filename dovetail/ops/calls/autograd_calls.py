@@ -59,6 +59,11 @@ def set_data(tensor: torch.Tensor, new: torch.Tensor) -> None:
     tensor.data = new
 
 
+def unseen_leaf_(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor.requires_grad_()` where nobody sees what is accumulated in the tensor: a graph need not compute it."""
+    return tensor.requires_grad_()
+
+
 METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook", "detach_"))
 
 

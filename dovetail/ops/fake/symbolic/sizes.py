@@ -63,6 +63,8 @@ class Sizes:
         self._raised: dict[Dim, Dim] = {}
         self._known: dict[tuple[str, Dim], bool | None] = {}
         self._bounds: list[tuple[Poly, Set[Symbol]]] | None = None  # what is at least 0; its unbacked symbols
+        self._in_parts: list[Dim] = []  # what is at least 0, as several facts say
+        self._whole: Set[Dim] | None = None  # the same in terms of symbols that are not solved
         self.constants: dict[Dim, int] = {}  # expressions that no symbol can be solved from, but that have one value
         self.unbacked: dict[Symbol, str] = {}  # with the operators that they come from
         self.places: dict[Symbol, str] = {}  # the user's lines that those are at
@@ -178,10 +180,7 @@ class Sizes:
 
     def _prove(self, sign: str, dim: Dim) -> bool | None:
         if sign == AT_LEAST:
-            for each, answer in ((dim, True), (-dim - 1, False)):
-                if self._nonnegative(each) or self._told(each):
-                    return answer
-            return None
+            return True if self._nonnegative(dim) else False if self._nonnegative(-dim - 1) else self._told(dim)
         assert isinstance(dim, Poly)
         factor, constant = dimforms.content(dim)
         if constant % factor:  # 2*a == 1 has no solution
@@ -190,10 +189,14 @@ class Sizes:
             return sign == UNEQUAL
         return sign == EQUAL if self._nonnegative(dim) and self._nonnegative(-dim) else None
 
-    def _told(self, dim: Dim) -> bool:
-        """Is `dim >= 0` what facts say together? They are plain: min(a, 1) >= b is a >= b and 1 >= b."""
-        simpler = self._simpler(AT_LEAST, dim)
-        return bool(simpler) and all(self.known(*each) for each in simpler or ())
+    def _told(self, dim: Dim) -> bool | None:
+        """Is `dim >= 0` what facts say together? They are plain: min(a, 1) >= b is a >= b and 1 >= b.
+
+        Looked up: to take each question apart would double what it costs to compile many sizes.
+        """
+        if self._whole is None:
+            self._whole = {self.resolve(each) for each in self._in_parts}
+        return True if dim in self._whole else False if -dim - 1 in self._whole else None
 
     def value(self, dim: Dim) -> int:
         """The number, on which the entry relies from then on."""
@@ -248,6 +251,9 @@ class Sizes:
                 self._add(EQUAL, dim if dim.terms[0][1] > 0 else -dim)  # type: ignore[union-attr]
         elif sign == EQUAL:
             self._equate(dim)
+        elif sign == AT_LEAST:
+            self._in_parts.append(dim)
+            self._forget()
 
     def _add(self, sign: str, dim: Dim) -> None:
         self.facts.append(Fact(sign, dim, self.where()))
@@ -282,7 +288,7 @@ class Sizes:
         self._resolved.clear()
         self._raised.clear()
         self._known.clear()
-        self._bounds = None
+        self._bounds = self._whole = None
 
     def _simpler(self, sign: str, dim: Dim) -> list[tuple[str, Dim]] | None:
         """The same said by simpler statements together; None where there are none."""

@@ -1,0 +1,65 @@
+"""Tensors that the program has made and tells to require gradients.
+
+    h = x[:, None]
+    h.requires_grad = True        # as models do before they checkpoint layers
+    return self.layers(h)         # gradients of the layers' parameters; that of h reaches nobody
+
+PyTorch's engine accumulates a gradient in h. Where nobody can see it, the graph is compiled, and computes none
+(`unseen_leaf_`). Whether anybody can is known when the program has been traced: if so, capture starts again, and the
+graph ends before h is told, or PyTorch's engine runs the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dovetail.capture.values.base import Args, Const, Kwargs, RestartCapture, Session
+from dovetail.capture.values.tensor import TensorValue
+from dovetail.ops.calls.autograd_calls import calls_engine, steers
+from dovetail.ops.fake.wrapped import is_wrapper
+
+
+class LeafSeen(RestartCapture):
+    """Somebody may see what is accumulated in a leaf of the graph's own."""
+
+
+def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:
+    """Is this call one that makes a leaf, which nobody has been found to see? Ends the graph before others, where it
+    may end."""
+    given = (*args[1:], *kwargs.values())
+    told = [value.value for value in given if isinstance(value, Const)]
+    value = args[0]
+    if name != "requires_grad_" or False in told or not isinstance(value, TensorValue) or s.graph is not s.root:
+        return False
+    if value.fake.requires_grad:
+        return any(leaf is value.fake for leaf, _ in s.gradients.leaves or ())
+    own = value.origin is None and not value.fake.is_inference() and not is_wrapper(value.fake)
+    if own and told == [True] * len(given) and s.gradients.leaves is not None and not s.options.standalone:
+        s.gradients.leaves.append((value.fake, value.fake._version))
+        return True
+    if s.ends.breaks:
+        s.unsupported(
+            "new-leaf", "the code tells a tensor to require gradients, and PyTorch would run a graph that makes a leaf",
+            "Nothing: what comes before and what comes after are compiled.",
+        )  # fmt: skip
+    return False
+
+
+def rely_on_unseen(s: Session, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    """The end of a capture. Raises LeafSeen."""
+    if not s.gradients.leaves:
+        return
+    made = [fake for node in outputs if isinstance(fake := node.meta.get("fake"), torch.Tensor) and fake.requires_grad]
+    memory = {id(_whole(leaf)) for leaf, _ in s.gradients.leaves}
+    shown = any(id(_whole(fake)) in memory for fake in made)
+    written = any(leaf._version != version for leaf, version in s.gradients.leaves)
+    differentiated = s.gradients.recorded and any(getattr(each.fake, "requires_grad", False) for each in inputs)
+    if shown or written or made and not differentiated or calls_engine(s.graph) or any(map(steers, s.graph.nodes)):
+        raise LeafSeen
+
+
+def _whole(fake: torch.Tensor) -> Any:
+    return fake._base if fake._is_view() else fake
