@@ -112,7 +112,7 @@ class EagerFrame(Callees):
 
     def function(self, fn: FunctionType) -> Any:
         if of_library(fn.__module__):
-            return fn
+            return self.plain(fn) if fn.__module__ in marks.NAMED_MODULES and marks.runs_plain(fn) else fn
         original = marks.original_of(fn)
         found = marks.of_function(original)
         if found is not None:

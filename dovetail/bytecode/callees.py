@@ -6,6 +6,10 @@
 
 `<wrap>` replaces the top of the stack by `wrap(top)`. A callable is recognised where it is loaded for a call: as a
 global, an attribute or a variable. What other expressions give is called as it is.
+
+In a call with `*args`, the NULL is put beside the variable that a chain of attributes begins with:
+
+    PUSH_NULL; LOAD_FAST x; LOAD_ATTR f    ->    PUSH_NULL; LOAD_FAST x; LOAD_ATTR f; <wrap>
 """
 
 from __future__ import annotations
@@ -41,8 +45,8 @@ def with_wrapped_calls(fn: FunctionType, wrap: Callable[[Any], Any]) -> Function
     items = list(program)
     out: list = []
     for k, item in enumerate(items):
-        beside = items[k - 1] if NULL_BELOW and k else items[k + 1] if k + 1 < len(items) else None
-        found = _for_call(item, beside, wrap) if isinstance(item, Instr) else None
+        whole = isinstance(item, Instr) and not _goes_on(items, k)
+        found = _for_call(item, _has_null(items, k), wrap) if whole else None
         out += [item] if found is None else found
     program[:] = out
     code = program.to_code().replace(co_qualname=fn.__code__.co_qualname, co_flags=fn.__code__.co_flags)
@@ -51,9 +55,31 @@ def with_wrapped_calls(fn: FunctionType, wrap: Callable[[Any], Any]) -> Function
     return made
 
 
-def _for_call(instruction: Any, beside: Any, wrap: Callable[[Any], Any]) -> list | None:
+def _is_plain(item: Any, name: str) -> bool:
+    return isinstance(item, Instr) and item.name == name and not (isinstance(item.arg, tuple) and item.arg[0])
+
+
+def _goes_on(items: list, k: int) -> bool:
+    """Is what this instruction loads asked for an attribute, which may be what is called?"""
+    return k + 1 < len(items) and _is_plain(items[k + 1], "LOAD_ATTR")
+
+
+def _has_null(items: list, k: int) -> bool:
+    """Has what loads a variable, or its attribute, a NULL beside it: is it loaded for a call?"""
+    if not NULL_BELOW:
+        return k + 1 < len(items) and _is_plain(items[k + 1], "PUSH_NULL")
+    first = k
+    while first and _is_plain(items[first], "LOAD_ATTR"):
+        first -= 1
+    base = items[first]
+    if first < k and isinstance(base, Instr) and base.name == "LOAD_GLOBAL" and not _is_plain(base, "LOAD_GLOBAL"):
+        return True
+    return first > 0 and _is_plain(items[first - 1], "PUSH_NULL")
+
+
+def _for_call(instruction: Any, has_null: bool, wrap: Callable[[Any], Any]) -> list | None:
     """What replaces an instruction that loads a callable for a call; None for any other."""
-    load = _plain_load(instruction, beside)
+    load = _plain_load(instruction, has_null)
     if load is None:
         return None
     place = instruction.location
@@ -66,15 +92,14 @@ def _for_call(instruction: Any, beside: Any, wrap: Callable[[Any], Any]) -> list
     return [load, *wrapping, null, _instruction("SWAP", 2, place)]
 
 
-def _plain_load(instruction: Any, beside: Any) -> Any:
+def _plain_load(instruction: Any, has_null: bool) -> Any:
     """The instruction that loads the callable alone; None if it is not loaded for a call."""
     name, arg, place = instruction.name, instruction.arg, instruction.location
     if name == "LOAD_METHOD":
         return _instruction("LOAD_ATTR", arg, place)
     if name in ("LOAD_GLOBAL", "LOAD_ATTR") and isinstance(arg, tuple) and arg[0]:
         return _instruction(name, (False, arg[1]), place)
-    null_beside = isinstance(beside, Instr) and beside.name == "PUSH_NULL"
-    return instruction if name in VARIABLES and null_beside else None
+    return instruction if has_null and (name in VARIABLES or name == "LOAD_ATTR") else None
 
 
 def _instruction(name: str, arg: Any, place: Any) -> Any:

@@ -18,6 +18,7 @@ from dovetail.capture.process.trusted_code import foreign
 from dovetail.capture.values.base import MISSING, Session, Value
 from dovetail.capture.values.callables import FunctionValue
 from dovetail.capture.values.containers import DictValue, TupleValue
+from dovetail.ir import marks
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Cell
@@ -57,13 +58,13 @@ CALLED = ("forward", "__call__", "_call_impl")  # what a call of a module leads 
 
 
 def _forward(module: torch.nn.Module) -> FunctionType | None:
-    """`forward`, when calling the module does nothing else."""
+    """`forward`, when calling the module does nothing else, and its code is to be traced."""
     hooked = any(getattr(module, h) for h in HOOKS) or any(getattr(torch_module, h) for h in GLOBAL_HOOKS)
     forward = inspect.getattr_static(type(module), "forward")
     own = "forward" in module.__dict__
     called = type(module).__call__ is PLAIN_CALL and not foreign(type(module)._call_impl)
     plain = called and not hooked and not own and isinstance(forward, FunctionType)
-    return forward if plain else None
+    return forward if plain and not marks.runs_plain(forward) else None
 
 
 def underlying(fn: Any) -> Any:

@@ -86,7 +86,7 @@ def of_function(real: Any) -> Found | None:
     if real.__module__ in NAMED_MODULES:
         mark = NAMED.get(real.__qualname__)
         if mark is not None:
-            return Found(mark)
+            return mark if isinstance(mark, Found) else Found(mark)
     if real.__module__ in UNTRACED:
         return Found(Mark.DISABLE, (UNTRACED[real.__module__], True))
     if real.__dict__:
@@ -96,6 +96,12 @@ def of_function(real: Any) -> Found | None:
             if read is not None:
                 return read
     return _in_peer_tables(real)
+
+
+def runs_plain(real: Any) -> bool:
+    """Is it a function that is not traced, though what it calls is compiled?"""
+    found = of_function(real)
+    return found is not None and found.mark is Mark.DISABLE and not found.detail[1]
 
 
 # ---------------------------------------------------------------- PyTorch's marks
@@ -128,10 +134,19 @@ def _compiled(real: Any) -> Found | None:
     return Found(Mark.INSTEAD, inner) if plain and inner is not real else None
 
 
+#: Decorators of PyTorch's whose functions disable what they wrap anew in each call: (module, name of the code).
+_DISABLING = frozenset((
+    ("torch.distributed.fsdp._fully_shard._fsdp_common", "_dynamo_disable.<locals>.wrapper"),
+    ("torch.distributed.fsdp._fully_shard._fsdp_state", "disable_if_config_true.<locals>.fsdp_hook_wrapper"),  # older
+))  # fmt: skip
+
+
 def _advised(real: Any) -> Found | None:
     """PyTorch keeps its compiler out of `manual_seed` and methods of its optimizers, which are plain Python."""
-    inner = real.__dict__["__wrapped__"]
-    own = real.__globals__.get("__name__") == "torch._compile"
+    inner, module = real.__dict__["__wrapped__"], real.__globals__.get("__name__")
+    if (module, getattr(real.__code__, "co_qualname", "")) in _DISABLING:
+        return Found(Mark.DISABLE, ("it moves parameters between processes", True))
+    own = module == "torch._compile"
     return Found(Mark.INSTEAD, inner) if own and inner.__module__ in ("torch.optim.optimizer", "torch.random") else None
 
 
@@ -150,16 +165,22 @@ ATTRIBUTES: MappingProxyType[str, Callable[[Any], Found | None]] = MappingProxyT
 
 NAMED_MODULES = frozenset((
     "torch.compiler", "torch._dynamo.decorators", "torch._dynamo.comptime", "torch._library.triton",
-    "torch.distributed.tensor._api", "triton.runtime.jit", "triton.runtime.autotuner", "triton.runtime.interpreter",
+    "torch.distributed.tensor._api", "torch.distributed.fsdp.fully_sharded_data_parallel",
+    "torch.nn.parallel.distributed", "triton.runtime.jit", "triton.runtime.autotuner", "triton.runtime.interpreter",
 ))  # fmt: skip
 _STRICT = "ErrorOnGraphBreakDecoratorContextManager"
-NAMED: MappingProxyType[str, Mark] = MappingProxyType({
+#: Modules around a module of the program's: what they do before and after it is PyTorch's to run, and it is compiled.
+_AROUND = Found(Mark.DISABLE, ("it keeps processes in step; the module inside is compiled", False))
+NAMED: MappingProxyType[str, Mark | Found] = MappingProxyType({
     "graph_break": Mark.BREAK,
     "step_unsupported": Mark.BREAK,
     "skip_frame": Mark.SKIP,
     "allow_in_graph": Mark.DECORATE,
     "assume_constant_result": Mark.DECORATE,
     **dict.fromkeys([f"DTensor.{n}" for n in ("from_local", "to_local", "redistribute", "full_tensor")], Mark.WHOLE),
+    "DistributedDataParallel.forward": _AROUND,
+    "DistributedDataParallel._run_ddp_forward": _AROUND,
+    "FullyShardedDataParallel.forward": _AROUND,
     "cudagraph_mark_step_begin": Mark.NOTHING,
     "mark_static_address": Mark.NOTHING,  # where a graph's own tensors lie is for the compiler to say
     "DynamoConfigPatchProxy.__enter__": Mark.NOTHING,  # settings of PyTorch's compiler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -111,3 +113,20 @@ def test_wrapped_calls_see_each_callable() -> None:
 
     torch.testing.assert_close(with_wrapped_calls(fn, wrap)(X), fn(X))
     assert seen == ["sine", "scaled", "abs", "sum"]
+
+
+def test_callables_that_are_called_with_a_tuple_are_seen_too() -> None:
+    seen = []
+
+    class Holder:
+        inner = SimpleNamespace(call=torch.abs)
+
+        def run(self, *args, **kwargs):
+            return torch.sin(*args) + self.inner.call(*args, **kwargs) + sine(*args, **kwargs)
+
+    def wrap(f):
+        seen.append(f.__name__)
+        return f
+
+    torch.testing.assert_close(with_wrapped_calls(Holder.run, wrap)(Holder(), X), Holder().run(X))
+    assert seen == ["sin", "abs", "sine"]

@@ -9,6 +9,7 @@ also where one has failed.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import os
 import subprocess
@@ -21,8 +22,10 @@ from pathlib import Path
 WORLD = 2
 #: Seconds that a rank waits for the other one in a collective.
 PATIENCE = 60
+#: Seconds for a case; a rank that is not done then prints where it is, and ends.
+BOUND = 200
 #: Seconds for a whole program.
-LIMIT = 400
+LIMIT = 500
 _MARK = "@@ "
 
 
@@ -79,10 +82,12 @@ def _main(module: str, rank: int, ranks: int, folder: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
     for name in cases_of(module):
         print(f"{_MARK}{name}", flush=True)
+        faulthandler.dump_traceback_later(BOUND, exit=True, file=sys.__stdout__)
         if _passes(getattr(program, name)):
             print("passed", flush=True)
         store.set(f"{name}/{rank}", "over")
         store.wait([f"{name}/{other}" for other in range(ranks)])
+    faulthandler.cancel_dump_traceback_later()
     dist.destroy_process_group()
 
 

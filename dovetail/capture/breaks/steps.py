@@ -128,7 +128,7 @@ def _called(function: Any, rebuilder: Rebuilder) -> str:
     found = None if real is MISSING else marks.of_function(real)
     if found is None:
         name = ENTERED
-    elif found.mark is marks.Mark.DISABLE and not found.detail[1]:
+    elif marks.runs_plain(real):
         name = PLAIN
     else:
         return rebuilder.expr(function)

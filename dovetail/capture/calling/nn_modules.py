@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from dovetail.capture.process.trusted_code import foreign
 from dovetail.capture.values.base import Session, Value
 from dovetail.capture.values.containers import DictValue
 from dovetail.capture.values.objects import ModuleValue, real_dict
+from dovetail.ir import marks
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.source import Attr
 
@@ -43,6 +45,12 @@ def _filled(s: Session, table: dict[Any, Any]) -> bool:
     return bool(known.entries if isinstance(known, DictValue) else table)
 
 
+def _runs_plain(s: Session, value: ModuleValue) -> bool:
+    """Is `forward` called between two graphs, by an instruction? Of a module's code there is one in `_call_impl`."""
+    forward = s.static(value.cls, "forward")
+    return isinstance(forward, FunctionType) and marks.runs_plain(forward)
+
+
 def _rely_on_no_hooks(s: Session, value: ModuleValue) -> None:
     """A table that the traced program has read is guarded already, as it was at the call."""
     own, shared = real_dict(value.real), torch_module.__dict__
@@ -65,7 +73,7 @@ def call_module(s: Session, value: ModuleValue, args: list[Value], kwargs: dict[
     initialize(s, value, args, kwargs)
     method = s.static(value.cls, "__call__")
     if method is PLAIN_CALL:
-        if not _hooked(s, value) and not foreign(s.static(value.cls, "_call_impl")):
+        if not _hooked(s, value) and not foreign(s.static(value.cls, "_call_impl")) and not _runs_plain(s, value):
             _rely_on_no_hooks(s, value)
             return s.get_attr(value, "forward").call(s, args, kwargs)
         return _instead_of_forward(s, value, s.get_attr(value, "_call_impl")).call(s, args, kwargs)

@@ -12,6 +12,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import dovetail
+
 STEPS = 3
 Wrap = Callable[[nn.Module], Any]
 
@@ -92,3 +94,12 @@ def same_training(
     ran = {event.name for event in profile.events() if event.name.startswith("dovetail graph")}
     assert len(ran) >= graphs, sorted({e.name for e in profile.events() if "dovetail" in e.name})
     return other
+
+
+def compiles_once(model: Any, step: Callable[..., torch.Tensor] = one_step) -> None:
+    """What the first steps have compiled serves all later ones."""
+    for batch in batches(4):
+        step(model, batch)
+    with dovetail.set_stance("fail_on_recompile"):
+        for batch in batches(2):
+            step(model, batch)
