@@ -74,12 +74,12 @@ def _main(module: str, rank: int, ranks: int, folder: Path) -> None:
     import torch
     import torch.distributed as dist
 
-    program = importlib.import_module(f"tests.distributed.programs.{module}")
     torch.set_num_threads(1)
     timeout = timedelta(seconds=PATIENCE)
     store = dist.FileStore(str(folder / "meeting"), ranks)
     store.set_timeout(timeout)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
+    program = importlib.import_module(f"tests.distributed.programs.{module}")
     for name in cases_of(module):
         print(f"{_MARK}{name}", flush=True)
         faulthandler.dump_traceback_later(BOUND, exit=True, file=sys.__stdout__)

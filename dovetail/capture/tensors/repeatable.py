@@ -30,7 +30,8 @@ class Repeatable(Enum):
 
 
 def repeatable(graph: torch.fx.Graph) -> Repeatable:
-    """By what it changes beside tensors that it has made and the grad mode. The user's own code may change anything."""
+    """By what it changes beside tensors that it has made and the grad mode. The user's own code may change anything,
+    and a collective that one process makes twice meets another one of the others."""
     makers = makers_of(graph)
     calls = [n for n in graph.nodes if n.op.startswith("call")]
     if not all(_of_pytorch(n) and n.kwargs.get("generator") is None for n in calls):
@@ -53,8 +54,8 @@ def makers_of(graph: torch.fx.Graph) -> dict[int, torch.fx.Node]:
 
 def _of_pytorch(node: torch.fx.Node) -> bool:
     target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return target.namespace in ("aten", "prims", "dovetail")
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return target.__module__.removeprefix("torch._ops.") in ("aten", "prims", "dovetail")
     module = getattr(target, "__module__", None) or ""
     return node.op == "call_method" or target in graph_functions() or module.split(".")[0] in OURS
 

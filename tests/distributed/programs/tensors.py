@@ -1,0 +1,209 @@
+"""Modules and tensors that are spread over the ranks, collectives of the program's own, and stages of a pipeline."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed import _functional_collectives as collectives
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    PrepareModuleInput,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+import dovetail
+from tests.distributed.programs.common import Block, Blocks, batches, compiles_once, same_training, train
+
+WORLD = dist.group.WORLD
+
+
+def mesh():
+    return init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+# ---------------------------------------------------------------- collectives of the program's own
+
+
+def same(function, *inputs, **given):
+    """Results and gradients are eager's, in one graph."""
+
+    def run(program):
+        leaves = [t.detach().clone().requires_grad_(t.requires_grad) for t in inputs]
+        result = program(*leaves)
+        if result.requires_grad:
+            result.square().sum().backward()
+        return [result.detach() + 0, [leaf.grad for leaf in leaves]]
+
+    compiled = dovetail.compile(function, **{"fullgraph": True} | given)
+    for _ in range(2):
+        torch.testing.assert_close(run(compiled), run(function))
+
+
+def drawn(*sizes):
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(dist.get_rank()))
+
+
+def case_functional_collectives_are_part_of_a_graph():
+    for grad in (False, True):
+        x = drawn(4, 4).requires_grad_(grad)
+        same(lambda x: collectives.all_reduce(x.sin(), "sum", WORLD).cos(), x)
+        same(lambda x: collectives.all_gather_tensor(x.sin(), 0, WORLD).cos(), x)
+        same(lambda x: collectives.all_gather_tensor(x.sin(), 1, WORLD).cos(), x)
+        same(lambda x: collectives.reduce_scatter_tensor(x.sin(), "sum", 0, WORLD).cos(), x)
+        same(lambda x: collectives.reduce_scatter_tensor(x.sin(), "sum", 1, WORLD).cos(), x)
+        same(lambda x: collectives.all_gather_tensor_autograd(x.sin(), 0, WORLD).cos(), x)
+        same(lambda x: collectives.reduce_scatter_tensor_autograd(x.sin(), "sum", 0, WORLD).cos(), x)
+        same(lambda x: collectives.all_to_all_single_autograd(x.sin(), None, None, WORLD).cos(), x)
+        same(lambda x: collectives.all_reduce(x * 2, "sum", [0, 1]) * dist.get_rank(), x)
+
+
+def case_one_result_of_many_collectives():
+    def program(x, w):
+        for _ in range(3):
+            x = collectives.all_gather_tensor(x @ w, 0, WORLD).relu()
+            x = collectives.reduce_scatter_tensor(x, "sum", 0, WORLD) + x.mean()
+        return x
+
+    same(program, drawn(4, 4).requires_grad_(), drawn(4, 4).requires_grad_())
+
+
+def case_sizes_that_vary():
+    def program(x):
+        return collectives.all_gather_tensor(x.sin(), 0, WORLD).sum(0) * x.shape[0]
+
+    compiled = dovetail.compile(program, fullgraph=True)
+    for size in (2, 3, 5, 7):
+        torch.testing.assert_close(compiled(drawn(size, 3)) + 0, program(drawn(size, 3)) + 0)
+
+
+def case_collectives_that_write_to_what_they_are_given():
+    def summed(x):
+        y = x.sin()
+        dist.all_reduce(y)
+        return y.cos()
+
+    def gathered(x):
+        out = x.new_empty(2 * x.shape[0], x.shape[1])
+        dist.all_gather_into_tensor(out, x.sin())
+        return out.cos()
+
+    def listed(x):
+        out = [torch.empty_like(x) for _ in range(2)]
+        dist.all_gather(out, x.sin())
+        return out[0] + out[1].cos()
+
+    def scattered(x):
+        out = x.new_empty(x.shape[0] // 2, x.shape[1])
+        dist.reduce_scatter_tensor(out, x.sin())
+        return out.cos()
+
+    def later(x):
+        y = x.sin()
+        work = dist.all_reduce(y, async_op=True)
+        z = x.cos()
+        work.wait()
+        return y * z
+
+    def synchronized(x):
+        dist.barrier()
+        return x.sin()
+
+    for program in (summed, gathered, listed, scattered, later, synchronized):
+        print(program.__name__, flush=True)
+        same(program, drawn(4, 4), fullgraph=False)
+
+
+# ---------------------------------------------------------------- tensor parallel
+
+
+PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+
+
+def spread(model):
+    for block in model.blocks:
+        parallelize_module(block, mesh(), PLAN)
+    return model
+
+
+class Sequences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Sequence()
+
+    def forward(self, x):
+        return self.block(x)
+
+
+class Sequence(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x):
+        return self.down(F.gelu(self.up(self.norm(x))))
+
+
+def _alike(model):
+    """The same batches on each rank."""
+    return train(model, [torch.randn(4, 8, generator=torch.Generator().manual_seed(n)) for n in range(3)])
+
+
+def case_layers_spread_over_ranks():
+    same_training(Blocks, spread, lambda m: dovetail.compile(spread(m)), _alike)
+    same_training(Blocks, spread, lambda m: dovetail.compile(spread(m), fullgraph=True), _alike)
+    same_training(Blocks, spread, lambda m: spread(dovetail.compile(m)), _alike)
+
+
+def case_sequences_spread_over_ranks():
+    def wrap(model):
+        parallelize_module(model.block, mesh(), {
+            "norm": SequenceParallel(),
+            "up": ColwiseParallel(input_layouts=Shard(1)),
+            "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
+        })  # fmt: skip
+        return parallelize_module(
+            model, mesh(),
+            {"block": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Shard(1),))},
+        )  # fmt: skip
+
+    def run(model):
+        given = distribute_tensor(torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(1)), mesh(), [Shard(1)])
+        found = model(given.to_local())
+        found.to_local().square().sum().backward()
+        return [found.full_tensor().detach() + 0, [p.grad.full_tensor() + 0 for p in model.parameters()]]
+
+    same_training(Sequences, wrap, lambda m: dovetail.compile(wrap(m)), run)
+
+
+def case_spread_layers_compile_once():
+    compiles_once(dovetail.compile(spread(Blocks(3))))
+
+
+# ---------------------------------------------------------------- pipelines
+
+
+def case_stages_of_a_pipeline():
+    def stages(schedule, compiled):
+        torch.manual_seed(0)
+        both = [nn.Sequential(nn.Linear(8, 16), Block()), nn.Sequential(Block(), nn.Linear(16, 4))]
+        rank = dist.get_rank()
+        stage = PipelineStage(compiled(both[rank]), rank, 2, torch.device("cpu"))
+        steps = schedule(stage, n_microbatches=4, loss_fn=F.mse_loss)
+        found = []
+        for given in batches(2, 8, 8):
+            losses: list[torch.Tensor] = []
+            if rank == 0:
+                steps.step(given)
+            else:
+                steps.step(target=torch.ones(8, 4), losses=losses)
+            found.append([loss.detach() for loss in losses])
+        return [found, [p.grad for p in both[rank].parameters()]]
+
+    for schedule in (ScheduleGPipe, Schedule1F1B):
+        torch.testing.assert_close(stages(schedule, dovetail.compile), stages(schedule, lambda m: m))
