@@ -59,6 +59,7 @@ BROAD_HANDLERS: dict[str, str] = {
     "dovetail/ops/own/kernel_writes.py:written": "Triton may refuse a kernel in any way: its launch will say so",
     "dovetail/kept/routes.py:_leads": "properties of the program's own may raise anything: the path leads nowhere",
     "dovetail/kept/holds.py:_shown": "reading a path may raise anything: the entry's own text decides",
+    "dovetail/guards/explain.py:_all_hold": "reading a path may raise anything: each guard is asked for then",
     "dovetail/exporting/trees.py:_parts": "a program's class may refuse placeholders: its parts have numbers",
     "dovetail/capture/calling/lazy_modules.py:initialize": "the user's hook may raise anything: eager raises it again",
 }

@@ -226,6 +226,10 @@ WRITTEN = {
 }
 
 
+if tuple(map(int, triton.__version__.split(".")[:2])) >= (3, 9):  # which has no block pointers
+    del WRITTEN[in_blocks]
+
+
 @pytest.mark.parametrize("kernel", WRITTEN, ids=lambda kernel: kernel.__name__)
 def test_what_a_kernel_writes_to(kernel):
     given, names = WRITTEN[kernel]

@@ -10,6 +10,7 @@ import torch
 from dovetail.ir.devices import traits
 from dovetail.ir.launch import LONGEST_ROW, WIDE_TILE
 from dovetail.ir.loops import Expr
+from dovetail.ops.fake.rules import reductions
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.build import const
 from dovetail.ops.lowering.emit import Emitter
@@ -42,8 +43,8 @@ def _scan(kind: str) -> Any:
     return lowering
 
 
-ROWS("aten::cumsum")(_scan("sum"))
-ROWS("aten::cumprod")(_scan("prod"))
+ROWS("aten::cumsum", symbolic_shape=reductions.running)(_scan("sum"))
+ROWS("aten::cumprod", symbolic_shape=reductions.running)(_scan("prod"))
 ROWS("aten::logcumsumexp")(_scan("logsum"))
 
 

@@ -61,3 +61,12 @@ def reduced(sizes: tuple, dim: Any, keepdim: bool) -> tuple:
 
 
 reduction = ForOverload(_rule)
+
+
+def running(x: torch.Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    """Of sums and products so far. PyTorch's own description masks a square of the sizes, of which newer versions ask
+    whether one is negative."""
+    if x.layout is not torch.strided or not -max(x.dim(), 1) <= dim < max(x.dim(), 1):
+        return NotImplemented
+    whole = not (x.dtype.is_floating_point or x.dtype.is_complex)
+    return in_one_piece(tuple(x.shape), x, dtype or (torch.int64 if whole else x.dtype))
