@@ -21,6 +21,22 @@ def name_of(node: torch.fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
+def namespace_of(target: Any) -> str:
+    """The one of an operator; "" for anything else."""
+    if isinstance(target, torch._ops.OpOverload):
+        return target.namespace
+    return target._qualified_op_name.partition("::")[0] if isinstance(target, torch._ops.OpOverloadPacket) else ""
+
+
+#: Operators that processes call together. None may be left out: a peer, which may be in eager mode, waits for it.
+COLLECTIVES = frozenset(("_c10d_functional", "_c10d_functional_autograd", "c10d"))
+_LOCAL = frozenset(("wait_tensor", "_wrap_tensor_autograd"))
+
+
+def is_collective(node: torch.fx.Node) -> bool:
+    return namespace_of(node.target) in COLLECTIVES and name_of(node).partition(".")[0] not in _LOCAL
+
+
 def writes(node: torch.fx.Node) -> bool:
     """Does it change a tensor that it is given?"""
     if node.meta.get("mutates") or node.kwargs.get("out") is not None or node.kwargs.get("inplace") is True:

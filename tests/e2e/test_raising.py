@@ -8,6 +8,7 @@ import io
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 
 import dovetail
 
@@ -93,3 +94,54 @@ def test_writes_to_a_part_of_what_is_read():
             function(x)
         found.append((out.getvalue(), x.tolist()))
     assert found[0] == found[1]
+
+
+# ---------------------------------------------------------------- operators of a program's own
+
+MADE: list[int] = []
+
+
+@torch.library.custom_op("raising::noted", mutates_args=())
+def noted(x: torch.Tensor) -> torch.Tensor:
+    MADE.append(1)
+    return x.clone()
+
+
+@noted.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+noted.register_autograd(lambda ctx, gradient: gradient)
+
+
+class Noted(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return noted(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 1
+
+
+OWN = {
+    "a packet": lambda x, i: torch.ops.raising.noted(x.sin())[i],
+    "an overload": lambda x, i: torch.ops.raising.noted.default(x.sin())[i],
+    "a checkpoint": lambda x, i: checkpoint(lambda t: noted(t.sin()), x, use_reentrant=False)[i],
+    "a branch": lambda x, i: torch.cond(x.sum() > 0, lambda t: noted(t.sin()), lambda t: t.cos(), (x,))[i],
+    "a function": lambda x, i: Noted.apply(x)[i],
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", OWN)
+def test_an_operator_whose_effects_nobody_knows_is_not_run_again(name, grad):
+    program = OWN[name]
+    compiled = dovetail.compile(program, fullgraph=True)
+    x = torch.arange(1.0, 5).requires_grad_(grad)
+    compiled(x, torch.tensor([1, 2]))
+    MADE.clear()
+    with pytest.raises((IndexError, RuntimeError)):
+        compiled(x, FAR)
+    assert len(MADE) == 1

@@ -23,6 +23,7 @@ from dovetail.capture.values.containers import SequenceValue, TupleValue
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.errors import Unsupported
+from dovetail.ir.nodes import is_collective
 from dovetail.ir.records import dataclass
 from dovetail.ops.calls.autograd_calls import steers
 from dovetail.ops.calls.higher_order import Graphs
@@ -88,7 +89,7 @@ def _joined(
 
 def _separable(forward: Region, inputs: list[Value], results: list[TensorValue]) -> bool:
     """Do the results have no history but the function's, and all the same inputs?"""
-    makers = makers_of(forward.nodes)
+    makers = makers_of(forward.nodes.nodes)
     if not _computes(forward, random=True):
         return False
     if not all(made_inside(r.node, makers) for r in results):  # a view of an input has the function's own history
@@ -137,10 +138,11 @@ def _saved(s: Session, context: ObjectValue) -> list[Value]:
 
 def _computes(region: Region, random: bool) -> bool:
     """Does it change nothing but what it has made itself? `random`: may it draw?"""
-    makers = makers_of(region.nodes)
+    makers = makers_of(region.nodes.nodes)
     calls = [n for n in region.nodes.nodes if n.op.startswith("call")]
     drawing = [n for n in calls if n.meta.get("random")]
-    changing = [n for n in calls if impure(n) and not (n in drawing and not n.meta.get("mutates"))]
+    quiet = [n for n in calls if is_collective(n) or n in drawing and not n.meta.get("mutates")]
+    changing = [n for n in calls if impure(n) and n not in quiet]
     if any(map(steers, calls)) or drawing and not random:
         return False
     return all(harmless(n, makers) for n in changing)

@@ -128,7 +128,7 @@ def _call(s: Session, rebuilder: Rebuilder, loading: Loading, inputs: tuple[Grap
 
 def _repeated(s: Session, computes: bool) -> Repeatable:
     """May the program be run again in plain Python where something raises before its effects are replayed?"""
-    found = repeatable(s.graph) if computes else Repeatable.NEVER
+    found = repeatable(s.graph, s.subgraphs) if computes else Repeatable.NEVER
     if found is Repeatable.UNDONE and not all(f.unseen for f in s.gradients.freed):
         found = Repeatable.NEVER  # gradients that the caller may see are let go before the graph runs
     if s.ends.around.checked and found is Repeatable.NEVER:

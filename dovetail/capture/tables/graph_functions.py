@@ -16,7 +16,7 @@ import torch.masked
 import torch.nn.functional as F
 
 from dovetail.capture.process.trusted_code import foreign
-from dovetail.ir.nodes import name_of, writes
+from dovetail.ir.nodes import is_collective, name_of, writes
 
 # Namespaces whose functions all take and give tensors.
 NAMESPACES = (
@@ -81,7 +81,7 @@ def impure(node: Any) -> bool:
     """Must the node stay even when nobody uses its result?"""
     if node.op in ("placeholder", "output"):
         return True
-    if node.meta.get("random") or node.meta.get("renews") or writes(node):
+    if node.meta.get("random") or node.meta.get("renews") or writes(node) or is_collective(node):
         return True
     if node.op == "call_method":
         return False

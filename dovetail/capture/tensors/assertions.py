@@ -155,7 +155,7 @@ def checked(s: Session, value: TensorValue, passes: bool, raised: FailedCheck) -
         return False
     inside = _inside(s)
     again = inside or raised.computed
-    if again and not (s.ends.around.allowed and repeatable(s.graph) is Repeatable.ALWAYS):
+    if again and not (s.ends.around.allowed and repeatable(s.graph, s.subgraphs) is Repeatable.ALWAYS):
         return False
     if raised.computed and (inside or s.options.standalone or callable(s.options.backend)):
         return False  # what raises may be the usual way there, or nobody runs the program again

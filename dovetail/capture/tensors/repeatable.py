@@ -6,6 +6,7 @@ Then the program itself says what happens: effects before the error, handlers ar
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Mapping
 from enum import Enum, auto
 from typing import Any
 
@@ -14,9 +15,10 @@ import torch.fx
 
 from dovetail.capture.tables.graph_functions import RANDOM, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN, UNDONE
-from dovetail.ir.nodes import IN_PLACE_OPERATORS, name_of
+from dovetail.ir.nodes import IN_PLACE_OPERATORS, name_of, namespace_of
 from dovetail.ir.settings import SETTERS
 from dovetail.ir.source import Source
+from dovetail.ops.calls.higher_order import Apply
 from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.ops.own.check import check, classes
 
@@ -29,33 +31,42 @@ class Repeatable(Enum):
     NEVER = auto()
 
 
-def repeatable(graph: torch.fx.Graph) -> Repeatable:
+def repeatable(graph: torch.fx.Graph, subgraphs: Mapping[str, Any]) -> Repeatable:
     """By what it changes beside tensors that it has made and the grad mode. The user's own code may change anything,
-    and a collective that one process makes twice meets another one of the others."""
-    makers = makers_of(graph)
-    calls = [n for n in graph.nodes if n.op.startswith("call")]
+    and a collective that one process makes twice meets another one of the others. `subgraphs` are modules that its
+    nodes call, such as a checkpoint's: what they do shows as well."""
+    nodes = [n for each in (graph, *_within(graph, subgraphs)) for n in each.nodes]
+    makers = makers_of(nodes)
+    calls = [n for n in nodes if n.op.startswith("call")]
     if not all(_of_pytorch(n) and n.kwargs.get("generator") is None for n in calls):
         return Repeatable.NEVER
     if any(getattr(n.target, "__name__", n.target) == "backward" for n in calls):
         return Repeatable.NEVER
-    if any(is_wrapper(n.meta.get("fake")) for n in graph.nodes):
+    if any(is_wrapper(n.meta.get("fake")) for n in nodes):
         return Repeatable.NEVER  # memory may be shared in ways that only the class knows
     nothing = all(not impure(n) or harmless(n, makers) for n in calls)
     return Repeatable.ALWAYS if nothing else Repeatable.UNDONE
 
 
-def makers_of(graph: torch.fx.Graph) -> dict[int, torch.fx.Node]:
+def _within(graph: torch.fx.Graph, subgraphs: Mapping[str, Any]) -> list[torch.fx.Graph]:
+    """The graphs of modules, and those that stand for the forward of a user's `autograd.Function`."""
+    functions = [n.target.graphs.forward for n in graph.nodes if isinstance(n.target, Apply) and n.target.graphs]
+    modules = [m for each in (*subgraphs.values(), *functions) for m in each.modules()]
+    return [m.graph for m in modules if isinstance(m, torch.fx.GraphModule)]
+
+
+def makers_of(nodes: Iterable[torch.fx.Node]) -> dict[int, torch.fx.Node]:
     """The nodes whose results tensors are, by the identity of their fakes."""
     makers: dict[int, torch.fx.Node] = {}
-    for node in graph.nodes:
+    for node in nodes:
         makers.setdefault(id(node.meta.get("fake")), node)
     return makers
 
 
 def _of_pytorch(node: torch.fx.Node) -> bool:
     target = node.target
-    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-        return target.__module__.removeprefix("torch._ops.") in ("aten", "prims", "dovetail")
+    if namespace_of(target):
+        return namespace_of(target) in ("aten", "prims", "dovetail")
     module = getattr(target, "__module__", None) or ""
     return node.op == "call_method" or target in graph_functions() or module.split(".")[0] in OURS
 

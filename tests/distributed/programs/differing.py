@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import time
 import warnings
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as collectives
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import dovetail
-from tests.distributed.programs.common import Blocks, batches, same_training, train
+from tests.distributed.programs.common import Blocks, batches, one_step, same_training, train
 
 ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
 
@@ -93,3 +96,90 @@ def case_one_rank_raises_behind_a_collective():
     total = torch.ones(1)
     dist.all_reduce(total)
     assert total.item() == 2
+
+
+class Unread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        collectives.all_reduce(x.cos(), "max", dist.group.WORLD)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def case_one_compiles_late():
+    def run(model):
+        if dist.get_rank():
+            time.sleep(2)
+        return train(model, batches())
+
+    for way in (lambda m: ddp(dovetail.compile(m)), lambda m: dovetail.compile(ddp(m))):
+        same_training(lambda: Blocks(4), ddp, way, run)
+
+
+def case_one_runs_in_eager_mode():
+    for way in (lambda m: ddp(dovetail.compile(m)), lambda m: dovetail.compile(ddp(m))):
+        wrap = ddp if dist.get_rank() else way
+        same_training(Blocks, ddp, wrap, graphs=1 - dist.get_rank())
+
+
+def case_a_collective_whose_result_nobody_uses_is_made():
+    """A peer in eager mode makes it."""
+
+    def program(x):
+        collectives.all_reduce(x.cos(), "max", dist.group.WORLD)
+        return collectives.all_reduce(x.sin(), "sum", dist.group.WORLD) * 2
+
+    def in_checkpoint(x):
+        return checkpoint(program, x, use_reentrant=False) + 1
+
+    x = torch.arange(4.0) + dist.get_rank()
+    for function in (program, in_checkpoint, lambda x: Unread.apply(x)):
+        found = (dovetail.compile(function, fullgraph=True) if dist.get_rank() == 0 else function)(x)
+        torch.testing.assert_close(found + 0, function(x) + 0)
+
+
+def case_independent_collectives_keep_their_order():
+    """The ranks' tensors have other sizes, so their programs are scheduled apart."""
+
+    def program(x, y):
+        first = collectives.all_reduce(x, "sum", dist.group.WORLD)
+        big = (y.sin() @ y.cos()).tanh().mean(0)
+        second = collectives.all_reduce(big[:4], "max", dist.group.WORLD)
+        third = collectives.all_reduce(y.mean()[None].expand(4) * 1, "min", dist.group.WORLD)
+        return third - 1, second * 2, first + 1
+
+    rank = dist.get_rank()
+    inputs = torch.arange(4.0) + rank, torch.linspace(0, 1, (8 + 56 * rank) ** 2).reshape(8 + 56 * rank, -1)
+    torch.testing.assert_close(dovetail.compile(program, fullgraph=True)(*inputs), program(*inputs))
+
+
+def case_a_peer_that_never_comes_is_waited_for_no_longer_than_the_group_allows():
+    group = dist.new_group(timeout=timedelta(seconds=3), backend="gloo")
+    compiled = dovetail.compile(lambda x: collectives.all_reduce(x.sin(), "sum", group) * 2, fullgraph=True)
+    compiled(torch.ones(3))
+    if dist.get_rank():
+        return
+    begin = time.monotonic()
+    try:
+        compiled(torch.ones(3))
+    except RuntimeError:
+        assert time.monotonic() - begin < 30
+    else:
+        raise AssertionError("nothing was raised")
+
+
+def case_a_loss_that_raises_on_all_ranks_leaves_them_in_step():
+    model = Blocks()
+    wrapped = dovetail.compile(ddp(model))
+    one_step(wrapped, batches()[0])
+    try:
+        one_step(wrapped, torch.ones(4, 5))
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("nothing was raised")
+    wrapped.zero_grad()
+    one_step(wrapped, batches()[0])
