@@ -104,6 +104,25 @@ def runs_plain(real: Any) -> bool:
     return found is not None and found.mark is Mark.DISABLE and not found.detail[1]
 
 
+#: The attributes of a function that say that it is not traced, and whether what it calls is.
+DISABLED = ("_torchdynamo_disable", "_torchdynamo_disable_recursive")
+
+
+def disabled_anew(real: Any) -> bool:
+    """Is it what `disable(f)` gives, a new function each time? Such ones are called alike: none is looked into.
+
+    Where what it calls is compiled, f must not be new each time itself.
+    """
+    own = vars(real)
+    if "_torchdynamo_disable" not in own or id(real) in _OWN or "<locals>" not in real.__code__.co_qualname:
+        return False
+    found = of_function(real)
+    if found is None or found.mark is not Mark.DISABLE or not all(type(own.get(n, True)) is bool for n in DISABLED):
+        return False
+    inner = own.get("_torchdynamo_orig_callable")
+    return bool(found.detail[1]) or "<locals>" not in getattr(inner, "__qualname__", "<locals>")
+
+
 # ---------------------------------------------------------------- PyTorch's marks
 
 

@@ -130,3 +130,37 @@ def test_callables_that_are_called_with_a_tuple_are_seen_too() -> None:
 
     torch.testing.assert_close(with_wrapped_calls(Holder.run, wrap)(Holder(), X), Holder().run(X))
     assert seen == ["sin", "abs", "sine"]
+
+
+@pytest.mark.parametrize("disable", [dovetail.disable, torch.compiler.disable, lambda f: dovetail.disable(f, False)])
+def test_what_is_disabled_anew_in_each_call_is_one_function(disable) -> None:
+    def fn(x):
+        return disable(sine)(x.cos()) * 2
+
+    compiled = dovetail.compile(fn)
+    torch.testing.assert_close(compiled(X), fn(X))
+    with dovetail.set_stance("fail_on_recompile"):
+        torch.testing.assert_close(compiled(X + 1), fn(X + 1))
+
+
+def test_functions_that_are_disabled_and_hold_what_is_computed_are_one() -> None:
+    def fn(x, k):
+        @dovetail.disable
+        def inner(t):
+            return t.sin() + k
+
+        return inner(x.cos()) * 2
+
+    compiled = dovetail.compile(fn)
+    torch.testing.assert_close(compiled(X, X * 2), fn(X, X * 2))
+    with dovetail.set_stance("fail_on_recompile"):
+        torch.testing.assert_close(compiled(X, X + 1), fn(X, X + 1))
+
+
+def test_a_disabled_function_is_not_taken_for_one_that_is_not() -> None:
+    def apply(f, x):
+        return f(x) + 1
+
+    compiled = dovetail.compile(apply)
+    for function in (dovetail.disable(sine), sine, dovetail.disable(scaled), torch.compiler.disable(sine), scaled):
+        torch.testing.assert_close(compiled(function, X), apply(function, X))

@@ -36,6 +36,7 @@ from dovetail.capture.values.descriptors import has_dict
 from dovetail.capture.values.objects import ModuleValue, ObjectValue, OpaqueValue, real_dict
 from dovetail.capture.values.sets import SetEntries, SetValue
 from dovetail.capture.values.tensor import TensorValue
+from dovetail.ir import marks
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Arg, Attr, Bound, ComputedItem, Item, Source, path
@@ -129,6 +130,9 @@ def _wrap_function(s: Session, obj: Any, source: Source | None) -> Value:
         value.anew = True
         s.guard(source, GuardKind.TYPE, types.FunctionType)
         s.guard(Attr(source, "__code__"), GuardKind.ID, obj.__code__)
+        for name in marks.DISABLED:
+            if name in vars(obj):
+                s.guard(Attr(source, name), GuardKind.ID, vars(obj)[name])
     elif source is not None:
         s.guard(source, GuardKind.ID, obj)
     return remember(s, obj, value)
@@ -141,7 +145,7 @@ def made_anew(function: Any, source: Any) -> bool:
         if source is None:
             return False
     inner = "<locals>" in function.__qualname__ or function.__name__ == "<lambda>"
-    return inner and not function.__dict__
+    return inner and not function.__dict__ or marks.disabled_anew(function)
 
 
 def function_parts(s: Session, value: FunctionValue) -> None:
