@@ -8,7 +8,7 @@ import pytest
 
 from tests.distributed.ranks import cases_of, outcomes
 
-PROGRAMS = ("parallel_data", "sharded", "flat", "tensors", "differing")
+PROGRAMS = ("parallel_data", "sharded", "flat", "tensors", "differing", "pipelines")
 
 
 @pytest.fixture(scope="module")
