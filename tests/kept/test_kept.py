@@ -234,19 +234,30 @@ def test_what_fits_one_module_alone_is_not_taken_again_and_again(processes, tmp_
     assert (second.compiled, second.restored) == (0, 1)
 
 
+#: Attention by functions of the program's; PyTorch's code, and a user's, that wants more of PyTorch's compiler.
 IMPORTS_LATE = """
 import sys
 from torch.nn.attention.flex_attention import flex_attention
-assert "torch._dynamo" not in sys.modules
 slopes = torch.ones(2)
 def f(q, k, v):
     return flex_attention(q, k, v, lambda score, b, h, i, j: score + slopes[h] * (i - j))
 show(dovetail.compile(f, fullgraph=True)(*(torch.ones(1, 2, 16, 8) * n for n in range(3))))
+assert "torch._dynamo" not in sys.modules
+""", """
+space = {"__name__": "torch.own", "torch": torch}
+exec('''
+def f(x):
+    torch._dynamo.mark_static(x, 0)
+    return x * 2 if torch._dynamo.is_compiling() else x
+''', space)
+show(dovetail.compile(space["f"], fullgraph=True)(torch.ones(3)))
+""", """
+show(dovetail.compile(lambda x: x * 2 if torch._dynamo.is_compiling() else x, fullgraph=True)(torch.ones(3)))
 """
 
 
-def test_what_the_library_imports_on_first_use(processes, tmp_path):
-    """Attention by functions of the program's names a module that an import of PyTorch leaves out."""
-    first, second, third = (processes.run(IMPORTS_LATE, tmp_path) for _ in range(3))
+@pytest.mark.parametrize("program", IMPORTS_LATE)
+def test_what_the_library_imports_on_first_use(program, processes, tmp_path):
+    first, second, third = (processes.run(program, tmp_path) for _ in range(3))
     assert first.shown == second.shown == third.shown
     assert first.compiled and not second.compiled and not third.compiled

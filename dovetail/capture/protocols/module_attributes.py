@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.capture.polyfills import compiler_advice
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, PyModuleValue
@@ -22,8 +24,10 @@ def pymodule_get_attr(s: Session, value: PyModuleValue, name: str) -> Value:
     module = value.real
     table = module.__dict__
     special = MODULE_ATTRIBUTES.get((module.__name__, name))
-    if special is not None:
-        return special(s)
+    if special is not None and (found := special(s)) is not None:
+        return found
+    if module is compiler_advice:
+        return _advice(s, name)
     if name in table:
         found = s.scope(table, module.__name__).load(s, name)
         if found is not None:
@@ -46,6 +50,22 @@ def _module_source(value: PyModuleValue) -> Source:
     return value.source or Global("modules", "sys").item(name)
 
 
+def _peer(s: Session) -> Value | None:
+    """`torch._dynamo`, which PyTorch imports when its name is first used; None where it is to be the module itself."""
+    imported = PEER in sys.modules or s.frames[-1].scope.table.get("__name__", "").partition(".")[0] != "torch"
+    return None if imported else PyModuleValue(compiler_advice)
+
+
+def _advice(s: Session, name: str) -> Value:
+    known = vars(compiler_advice).get(name)
+    if type(known) is FUNCTION:
+        return s.wrap(known, None)
+    return pymodule_get_attr(s, PyModuleValue(importlib.import_module(PEER)), name)
+
+
+PEER = "torch._dynamo"
+
+
 def _modules(s: Session) -> Value:
     """`sys.modules`: grows at any time, so only what is looked up is relied on."""
     made = DictValue()
@@ -65,7 +85,8 @@ def _stream(name: str) -> Callable[[Any], Value]:
     return get
 
 
-MODULE_ATTRIBUTES: dict[tuple[str, str], Callable[[Any], Value]] = {
+MODULE_ATTRIBUTES: dict[tuple[str, str], Callable[[Any], Value | None]] = {
+    ("torch", "_dynamo"): _peer,
     ("sys", "modules"): _modules,
     ("sys", "stdout"): _stream("stdout"),
     ("sys", "stderr"): _stream("stderr"),
