@@ -128,6 +128,42 @@ def test_what_no_number_from_zero_to_one_decides(text, sign, limit):
     assert torch.equal(compiled(torch.ones(2)), expected)
 
 
+@pytest.mark.parametrize("drawn", ["random.random()", "np.random.uniform(0, 1)", "R.random()", "STATE.rand()"])
+def test_what_no_number_of_python_or_numpy_decides(drawn):
+    """Layers that are dropped with a probability of 0 are part of the graph."""
+    text = f"x + 1 if {drawn} < 0.0 else x * (3 if 1 > {drawn} else 2) * {drawn}"
+    function = eval(f"lambda x: {text}", globals())
+    assert not difference(outcome(dovetail.compile(function, fullgraph=True)), outcome(function))
+
+
+def test_probabilities_of_modules():
+    """The number of a module is relied on where it settles the question, and asked again when it changes."""
+
+    class Dropped(torch.nn.Module):
+        probability = 0.0
+
+        def forward(self, x):
+            return x * 2 if np.random.uniform(0, 1) < self.probability else x + 1
+
+    model = Dropped()
+    compiled = dovetail.compile(model, fullgraph=True)
+    assert torch.equal(compiled(torch.ones(2)), torch.tensor([2.0, 2.0]))
+    model.probability = 1.0
+    assert torch.equal(compiled(torch.ones(2) * 3), torch.tensor([6.0, 6.0]))
+    model.probability = 0.5
+    with pytest.raises(GraphBreakError, match="random-number"):
+        compiled(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "text", ["random.random() <= 0", "random.random() < 0.5", "np.random.uniform(0, 2) < 1", "random.gauss(0, 1) < 0",
+             "random.random() - 1 >= 0", "random.random() == 0", "STATE.uniform(low=-1) < 0"]
+)  # fmt: skip
+def test_what_depends_on_the_number_ends_the_graph(text):
+    with pytest.raises(GraphBreakError, match="random-number"):
+        dovetail.compile(eval(f"lambda x: x + 1 if {text} else x * 2", globals()), fullgraph=True)(torch.ones(2))
+
+
 def test_a_drawn_number_that_is_changed():
     def fn(x):
         drawn = torch.rand(())

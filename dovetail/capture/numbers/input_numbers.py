@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.capture.numbers import unit_interval
 from dovetail.capture.numbers.size_table import new_symbol, placeholder_of
 from dovetail.capture.outside.wrap import WRAPPERS
 from dovetail.capture.tables.operator_names import BINARY, COMPARE, SIGNS, UNARY
@@ -89,6 +90,9 @@ class InputNumber(LazyConst, SymbolicNumber):
     def compare(self, s: Session, sign: str, left: Value, right: Value) -> Value | None:
         if not (is_text(left) and is_text(right)) and not (is_number(left) and is_number(right)):
             return boolean(sign == "!=") if sign in ("==", "!=") and _literal(left) and _literal(right) else None
+        sure = unit_interval.compared(s, sign, left, right)
+        if sure is not None:
+            return boolean(sure)
         found = COMPARE[sign][0](number_of(left), number_of(right))
         return outcome(s, f"({{}} {sign} {{}})", [left, right], found)
 

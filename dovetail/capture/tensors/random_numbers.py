@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.numbers.size_table import placeholder_of
+from dovetail.capture.numbers.unit_interval import DRAWING
 from dovetail.capture.tensors.numpy_arrays import DTYPES, array_of
 from dovetail.capture.values.base import MISSING, NONE, Args, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.containers import TupleValue
@@ -37,12 +38,13 @@ LARGEST = 2**62  # of integers that say where a drawn one lies: it is then a num
 @dataclass
 class Draw:
     """The text for the generator, if it is from outside, that for the call, what it gave while capturing, and where the
-    program is then."""
+    program is then. `unit`: is it a number of [0, 1) in each call?"""
 
     generator: str
     call: str
     result: Any
     stack: tuple[Location, ...]
+    unit: bool = False
 
 
 # ---------------------------------------------------------------- generators
@@ -91,7 +93,9 @@ def draw(s: Session, owner: Any, name: str, args: Args, kwargs: Kwargs) -> Value
     except Exception as error:  # the program's own
         return s.throw_native(error)
     text = (source or s.bind(real)).expr()
-    return _value(s, result, _drawn(s, "" if inside else text, f"{text}.{name}", given, named, result))
+    source = _drawn(s, "" if inside else text, f"{text}.{name}", given, named, result)
+    s.random.draws[-1].unit = type(result) is float and not named and given == DRAWING.get(name)
+    return _value(s, result, source)
 
 
 def make(s: Session, maker: Any, args: Args, kwargs: Kwargs) -> Value:

@@ -10,31 +10,21 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from dovetail.capture.numbers.unit_interval import TURNED, decided
 from dovetail.capture.tables.operator_names import COMPARISONS
 from dovetail.capture.values.tensor import TensorValue
-
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def outcome(tensor: TensorValue) -> bool | None:
     """`bool(tensor)`; None where it is no such comparison, or depends on the number."""
     node = tensor.node
     sign = COMPARISONS.get(node.target) if node.op == "call_function" else None
-    if sign not in _TURNED or len(node.args) != 2:
+    if sign not in TURNED or len(node.args) != 2:
         return None
     drawn, limit = node.args
     if type(drawn) in (int, float):
-        drawn, limit, sign = limit, drawn, _TURNED[sign]
-    return _decided(sign, limit) if type(limit) in (int, float) and _drawn(drawn) else None
-
-
-def _decided(sign: str, limit: Any) -> bool | None:
-    """Of any number in [0, 1)."""
-    if limit >= 1:
-        return sign in ("<", "<=")
-    if limit < 0:
-        return sign in (">", ">=")
-    return {"<": False, ">=": True}.get(sign) if limit == 0 else None
+        drawn, limit, sign = limit, drawn, TURNED[sign]
+    return decided(sign, limit) if type(limit) in (int, float) and _drawn(drawn) else None
 
 
 def _drawn(value: Any) -> bool:
