@@ -29,10 +29,12 @@ class LeafSeen(RestartCapture):
 def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:
     """Is this call one that makes a leaf, which nobody has been found to see? Ends the graph before others, where it
     may end."""
-    given = (*args[1:], *kwargs.values())
-    told = [value.value for value in given if isinstance(value, Const)]
     value = args[0]
-    if name != "requires_grad_" or False in told or not isinstance(value, TensorValue) or s.graph is not s.root:
+    if name != "requires_grad_" or not isinstance(value, TensorValue) or s.graph is not s.root:
+        return False
+    given = (*args[1:], *kwargs.values())
+    told = [each.value for each in given if isinstance(each, Const)]  # to look at a number is to rely on it
+    if False in told:
         return False
     if value.fake.requires_grad:
         return any(leaf is value.fake for leaf, _ in s.gradients.leaves or ())
