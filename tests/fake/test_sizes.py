@@ -147,6 +147,14 @@ def test_a_symbol_that_comes_to_be_a_number_is_one_in_all_that_is_made_of_it() -
     assert sizes.resolve(dims.maximum(m + n, 3)) == 3
 
 
+def test_a_symbol_that_equals_a_number_is_one_in_all_that_is_made_of_it() -> None:
+    """However it was learned."""
+    sizes = Sizes()
+    n, m = sizes.symbol("n", 1), sizes.symbol("m", 5)
+    sizes.equate(n, 1)
+    assert sizes.resolve(n) == 1 and sizes.resolve(dims.minimum(n, m) + n) is dims.minimum(1, m) + 1
+
+
 def test_guards_say_what_a_symbol_is_that_follows_from_others() -> None:
     """1 <= n, 1 <= m and n * m <= 1: told without symbols that are solved, they say nothing any more."""
     sizes = Sizes()

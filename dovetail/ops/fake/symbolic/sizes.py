@@ -195,7 +195,9 @@ class Sizes:
         Looked up: to take each question apart would double what it costs to compile many sizes.
         """
         if self._whole is None:
-            self._whole = {self.resolve(each) for each in self._in_parts}
+            pairs = [(each, self.resolve(each)) for each in self._in_parts]
+            # What is checked with more sizes may be checked too late.
+            self._whole = {whole for each, whole in pairs if self.unbacked_in(each) <= self.unbacked_in(whole)}
         return True if dim in self._whole else False if -dim - 1 in self._whole else None
 
     def value(self, dim: Dim) -> int:
@@ -274,6 +276,7 @@ class Sizes:
             number, dim = (left, right) if isinstance(left, int) else (right, left)
             assert isinstance(number, int)
             self.constants[dim] = number
+            self._solve_constants()
             self._forget()
 
     def _equate(self, dim: Dim) -> None:
