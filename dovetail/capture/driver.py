@@ -86,11 +86,7 @@ def capture(
     inputs of the graph instead of constants.
     """
     state = AttemptState(_varying(varying, options), watch=watch)
-    try:
-        return _capture(fn, args, kwargs, options, -1, state)
-    except LeafSeen:
-        state.leaves = False
-        return _capture(fn, args, kwargs, options, -1, state)
+    return _without_seen_leaves(state, lambda: _capture(fn, args, kwargs, options, -1, state))
 
 
 def _varying(varying: Varying, options: Any) -> Varying:
@@ -106,11 +102,16 @@ def capture_with_breaks(
     Raises `Unsupported` where no such break is possible either.
     """
     state = AttemptState(_varying(varying, options), watch=watch)
+    return _without_seen_leaves(state, lambda: _with_breaks(fn, args, kwargs, options, state))
+
+
+def _without_seen_leaves(state: AttemptState, attempt: Callable[[], Captured]) -> Captured:
+    """The attempt, again where a leaf that it makes was seen: it makes none then."""
     try:
-        return _with_breaks(fn, args, kwargs, options, state)
+        return attempt()
     except LeafSeen:
         state.leaves = False
-        return _with_breaks(fn, args, kwargs, options, state)
+        return attempt()
 
 
 def _with_breaks(

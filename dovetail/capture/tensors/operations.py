@@ -35,6 +35,7 @@ from dovetail.capture.values.number import SymbolicNumber
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.errors import Unsupported
+from dovetail.ir.nodes import name_of
 from dovetail.ops.calls.autograd_calls import unseen_leaf_
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.meta_kernels import NoShapeRule
@@ -272,8 +273,8 @@ PLAIN_RESULTS = (
 def _plain_result(s: Session, node: torch.fx.Node, result: Any) -> Value:
     """A constant. Any other object has been shown the fake, or is a part of it (its memory)."""
     if not isinstance(result, PLAIN_RESULTS):
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "a function")
-        s.unsupported("object-from-graph", f"{name} gives a {type(result).__name__}, and tensors here have no memory")
+        name, kind = name_of(node) or "a function", type(result).__name__
+        s.unsupported("object-from-graph", f"{name} gives a {kind}, and tensors here have no memory")
     return s.from_native(result)
 
 
@@ -295,7 +296,7 @@ def _kind(s: Session, node: torch.fx.Node, result: torch.Tensor) -> type:
         wrapper_tensors.note(s, kind)
         return kind
     if handles_operators(kind):
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "a function")
+        name = name_of(node) or "a function"
         s.unsupported(
             "tensor-subclass",
             f"{name} gives a {kind.__name__}, a tensor class that handles operators itself (__torch_dispatch__)",

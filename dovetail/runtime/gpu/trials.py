@@ -18,7 +18,7 @@ from dovetail.ir.trials import AnyTensor, TimedCall
 from dovetail.runtime.gpu.graphs import aside
 from dovetail.runtime.store import Store, default_folder
 
-#: Calls that are timed together, and the cycles that the device waits for until they are all launched.
+#: Calls that are timed one after the other, and the cycles that the device waits for until they are all launched.
 CALLS, WAIT = 3, 1_000_000
 Events = list[torch.cuda.Event]
 

@@ -74,28 +74,27 @@ def case_layers_compiled_in_place():
     same_training(Blocks, ddp, wrap)
 
 
+def both_ways(model, **settings):
+    """Compiled around the wrapper, and inside."""
+    wrap = functools.partial(ddp, **settings)
+    same_training(model, wrap, around(wrap))
+    same_training(model, wrap, inside(wrap))
+
+
 def case_static_graph():
-    wrap = functools.partial(ddp, static_graph=True)
-    same_training(Blocks, wrap, around(wrap))
-    same_training(Blocks, wrap, inside(wrap))
+    both_ways(Blocks, static_graph=True)
 
 
 def case_gradients_are_views_of_buckets():
-    wrap = functools.partial(ddp, gradient_as_bucket_view=True)
-    same_training(Blocks, wrap, around(wrap))
-    same_training(Blocks, wrap, inside(wrap))
+    both_ways(Blocks, gradient_as_bucket_view=True)
 
 
 def case_an_unused_parameter():
-    wrap = functools.partial(ddp, find_unused_parameters=True)
-    same_training(Unused, wrap, around(wrap))
-    same_training(Unused, wrap, inside(wrap))
+    both_ways(Unused, find_unused_parameters=True)
 
 
 def case_a_parameter_that_is_sometimes_unused():
-    wrap = functools.partial(ddp, find_unused_parameters=True)
-    same_training(Sometimes, wrap, around(wrap))
-    same_training(Sometimes, wrap, inside(wrap))
+    both_ways(Sometimes, find_unused_parameters=True)
 
 
 def _accumulating(model):
