@@ -166,10 +166,7 @@ def _paren(dim: Dim) -> str:
 
 def sole_atom(dim: Dim) -> Atom | None:
     """The atom that the Dim is; None where it is anything else."""
-    if isinstance(dim, int):
-        return None
-    (monomial, coefficient), *more = dim.terms
-    return monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
+    return None if isinstance(dim, int) else dim.sole
 
 
 def symbols_of(atom: Atom) -> frozenset[Symbol]:

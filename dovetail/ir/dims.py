@@ -72,8 +72,8 @@ def value(expr: Any, extent: Dim | None = None) -> Dim:
 
 def as_symbol(dim: Dim) -> Symbol:
     """The Symbol that a Dim made by `symbol()` consists of."""
-    sole = sole_atom(dim)
-    assert isinstance(sole, Symbol)
+    sole = dim.sole  # type: ignore[union-attr]
+    assert type(sole) is Symbol
     return sole
 
 
@@ -268,11 +268,13 @@ def maximum(a: Dim, b: Dim) -> Dim:
 class Poly:
     """A non-constant polynomial; build it with operators, never directly."""
 
-    __slots__ = ("terms", "dynamic", "_hash", "_symbols")
+    __slots__ = ("terms", "dynamic", "sole", "_hash", "_symbols")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
         self.dynamic = any(a.dynamic for m, _ in terms for a in m)
+        (monomial, coefficient), *more = terms
+        self.sole = monomial[0] if not more and coefficient == 1 and len(monomial) == 1 else None
         self._hash = hash(terms)
         self._symbols: frozenset[Symbol] | None = None
 
@@ -411,7 +413,9 @@ def substitute(dim: Dim, mapping: Mapping[Symbol, Dim], of_value: Callable[[Any]
     """
     if isinstance(dim, int) or (of_value is None and not (dim.symbols & mapping.keys())):
         return dim
-    sole = sole_atom(dim)
+    sole = dim.sole
+    if type(sole) is Symbol:
+        return mapping.get(sole, dim)
     if sole is not None:
         return _substitute_atom(sole, mapping, of_value)
     result: Dim = 0

@@ -231,6 +231,8 @@ class Op(Expr):
         """The operands."""
         return self.args
 
+    parts = children
+
 
 def value_exprs(index: tuple[Dim, ...]) -> Iterator[Expr]:
     """Expressions inside run-time `RuntimeIndex` atoms of an index."""

@@ -16,6 +16,17 @@ IN_PLACE_OPERATORS = frozenset(
 )
 
 
+def add_node(
+    graph: torch.fx.Graph, op: str, target: Any, args: tuple, kwargs: Any = None, name: str | None = None
+) -> torch.fx.Node:
+    """As `graph.create_node`, which walks through all arguments to warn of some: longer than all the rest takes."""
+    node = graph.create_node(op, target, name=name)
+    node.args = args
+    if kwargs:
+        node.kwargs = kwargs
+    return node
+
+
 def name_of(node: torch.fx.Node) -> str:
     """Of the method, or of the function; "" if that has none."""
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")

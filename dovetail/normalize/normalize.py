@@ -102,6 +102,8 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list, recorder: AtenR
         recorder.lines.begin(recorder.stack)
         if node.op == "placeholder":
             env[node] = next(given)
+        elif node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node) and _holds(env[node.args[0]]):
+            env[node] = env[node.args[0]][_values(node.args[1], env)]
         elif node.op in ("call_function", "call_method"):
             args, kwargs = _values(node.args, env), _values(node.kwargs, env)
             env[node] = (turned if turns(node, args) else _run_node)(recorder, node, args, kwargs, env)
@@ -112,6 +114,11 @@ def _run_nodes(graph_module: torch.fx.GraphModule, inputs: list, recorder: AtenR
         else:
             raise InternalError("normalize", f"node {node.name} is a {node.op}")
     raise InternalError("normalize", "the graph has no output")
+
+
+def _holds(value: Any) -> bool:
+    """Is it a container, of which an item is no operation?"""
+    return type(value) in (list, tuple)
 
 
 def _run_node(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dovetail.codegen.gpu import generate, plan
+from dovetail.codegen.gpu import generate, kernel, plan
+from dovetail.ir.kernel import REPORT
 from dovetail.ir.liveness import loads
-from dovetail.ir.loops import Const, Group, Load, Loop, Store
+from dovetail.ir.loops import Check, Const, Group, Load, Local, Loop, Reduce, Store
 from dovetail.ir.ranges import new_range
+from dovetail.options import Options
 from dovetail.runtime.gpu.loading import to_binary
 from dovetail.schedule.gpu.split import spread
 from tests.codegen.harness import buffer, compare, op
@@ -47,6 +49,28 @@ def test_columns_that_programs_share_are_read_along_memory():
     for group in (parts, joined):
         reads = [load.index for load in loads(group)]
         assert all(index[-1] is group.outer[-1] for index in reads)
+
+
+@pytest.mark.parametrize("options", [Options(), Options(check_kernels=True)], ids=["", "checked"])
+def test_groups_that_differ_in_names_are_one_kernel_for_their_own_buffers(options, monkeypatch):
+    made = []
+    build = kernel._Kernel.build
+    monkeypatch.setattr(kernel._Kernel, "build", lambda self: made.append(self) or build(self))
+    for name in "ab":
+        x, out, i = torch.ones(6, 4), torch.zeros(6), new_range(f"{name}i", 6)
+        j, given, sums = new_range(f"{name}j", 4), buffer(f"{name}x", x), f"{name}r"
+        group = Group(f"{name}g", (i,), (
+            Loop((j,), (Check(op("lt", Load(given, (i, j)), Const(9.0, torch.float32)), name),)),
+            Loop((j,), (Reduce(sums, "sum", Load(given, (i, j)), torch.float32),)),
+            Loop((), (Store(buffer(f"{name}y", out), (i,), Local(sums, torch.float32)),)),
+        ))  # fmt: skip
+        found = generate(group, options)
+        assert [b.name for b in found.pointers if b.name != REPORT] == [f"{name}x", f"{name}y"]
+        assert {a.buffer.name for a in found.accesses} == ({f"{name}x", f"{name}y"} if options.check_kernels else set())
+        assert found.messages == (name,)
+        assert run(group, {f"{name}x": x, f"{name}y": out}, options=options) == 0
+        assert out.eq(4).all()
+    assert len(made) == 1
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 8))

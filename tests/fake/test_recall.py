@@ -45,6 +45,19 @@ def test_in_place_gives_the_argument():
             assert x.add_(fake(4), alpha=2) is x and x._version == 1
 
 
+@pytest.mark.parametrize("name", "neg_ reciprocal_ sqrt_ rsqrt_ abs_ sign_ exp_".split())
+def test_in_place_of_one_tensor(name):
+    table = result_cache.table_of(getattr(aten, name).default)
+    table.clear()
+    with FakeMode():
+        for _ in range(2):
+            x = fake(3, 4)
+            assert getattr(x, name)() is x and x._version == 1
+            with pytest.raises(RuntimeError, match="more than one element"):
+                getattr(fake(1).expand(4), name)()
+    assert len(table) == 1
+
+
 @pytest.mark.parametrize("others", (0, 1))
 def test_what_is_refused_is_refused_after_what_is_not(others):
     """The same metadata, but other memory."""

@@ -35,7 +35,7 @@ from dovetail.capture.values.number import SymbolicNumber
 from dovetail.capture.values.objects import ObjectValue
 from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.errors import Unsupported
-from dovetail.ir.nodes import name_of
+from dovetail.ir.nodes import add_node, name_of
 from dovetail.ops.calls.autograd_calls import unseen_leaf_
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.meta_kernels import NoShapeRule
@@ -86,7 +86,7 @@ def plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwarg
         result = run_native(s, target, fakes, fake_kwargs)
     if fake_kwargs.get("out") is not None:
         versions = _written(s, target, fake_kwargs["out"], result, versions)
-    return record(s, s.graph.create_node("call_function", target, given, named), result, versions)
+    return record(s, add_node(s.graph, "call_function", target, given, named), result, versions)
 
 
 def _arguments(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[tuple, list, dict, dict]:
@@ -153,7 +153,7 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
         result = run_native(s, receiver.fake.view_as, [receiver.fake], {})
     if leaf:
         return record(s, s.graph.call_function(unseen_leaf_, given[:1]), result, versions)
-    return record(s, s.graph.create_node("call_method", name, given, named), result, versions)
+    return record(s, add_node(s.graph, "call_method", name, given, named), result, versions)
 
 
 #: Method → the name of its factor, and how the second tensor joins the first; None: there is one tensor.
@@ -282,7 +282,7 @@ def _item(s: Session, node: torch.fx.Node, key: Any, item: Any) -> Value:
     """What a container that a node gives holds under an index or a key."""
     if not isinstance(item, (torch.Tensor, tuple, list, dict)):
         return _plain_result(s, node, item)
-    pick = s.graph.call_function(operator.getitem, (node, key))
+    pick = add_node(s.graph, "call_function", operator.getitem, (node, key))
     pick.meta["stack"] = node.meta["stack"]
     return tensor_result(s, pick, item)
 

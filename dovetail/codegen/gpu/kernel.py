@@ -12,6 +12,7 @@ sizes alone share one.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -26,7 +27,7 @@ from dovetail.codegen.gpu.operators import HELPERS, helpers_of
 from dovetail.codegen.gpu.plan import Axis, choose, symbols_of
 from dovetail.codegen.gpu.reciprocal import Part, quotient
 from dovetail.codegen.gpu.reductions import Reductions
-from dovetail.ir import dims
+from dovetail.ir import dims, stores
 from dovetail.ir.dims import Dim
 from dovetail.ir.ends import end
 from dovetail.ir.followers import followers
@@ -34,6 +35,7 @@ from dovetail.ir.kernel import REPORT, Access, GpuLaunch, Kernel, Limit, report
 from dovetail.ir.liveness import buffers
 from dovetail.ir.loops import Buffer, Check, Group, Loop, Reduce, Store
 from dovetail.ir.ranges import extent
+from dovetail.ir.structure import Structure
 from dovetail.options import Options
 
 #: Which group a program of a launch of many belongs to: the last one that begins at it or before. All words at once: a
@@ -50,10 +52,31 @@ _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra
 
 def generate(group: Group, options: Options | None = None, many: bool = False) -> Kernel:
     """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that GPU kernels cannot compute."""
-    made = _Kernel(group, options or Options())
+    options, structure = options or Options(), Structure(group)
+    device = next(iter(buffers(group).values())).device
+    key = (structure.key, options.numerics, options.check_kernels, device, many)
+    kernel = MADE.recall(key) or MADE.keep(key, _generate(structure.renamed(), options, many))
+    messages = tuple(s.message for s in group.statements() if isinstance(s, Check))
+    return _of_buffers(replace(kernel, messages=messages), structure.by_number())
+
+
+#: Kernels by structure, of the renamed groups.
+MADE = stores.Store(2000)
+
+
+def _of_buffers(kernel: Kernel, named: Mapping[str, Buffer]) -> Kernel:
+    """The kernel for these buffers in the place of those with their names; what else it takes is the same for all."""
+    pointers = tuple(named.get(b.name, b) for b in kernel.pointers)
+    accesses = tuple(Access(named[a.buffer.name], a.stores) for a in kernel.accesses)
+    wide = None if kernel.wide is None else _of_buffers(replace(kernel.wide, messages=kernel.messages), named)
+    return replace(kernel, pointers=pointers, accesses=accesses, wide=wide)
+
+
+def _generate(group: Group, options: Options, many: bool) -> Kernel:
+    made = _Kernel(group, options)
     if made.narrow is not None or many:
         return made.many() if many else made.build()
-    wide, short = made.build(), _Kernel(group, options or Options(), narrow=True).build()
+    wide, short = made.build(), _Kernel(group, options, narrow=True).build()
     assert (wide.pointers, wide.sizes) == (short.pointers, short.sizes), "two versions of a kernel take the same"
     sizes = (*short.sizes[:-1], made.reach, short.sizes[-1])
     return replace(short, sizes=sizes, wide=wide, joins=False)  # type: ignore[arg-type]

@@ -99,6 +99,13 @@ def has_no_form(operator: Any) -> bool:
     return False
 
 
+@cache
+def needed(form: Any, operator: Any) -> dict[str, Any]:
+    """Arguments that a functional form must be given, and the operator need not: their defaults."""
+    wanted = {a.name for a in form._schema.arguments if not a.has_default_value()}
+    return {a.name: a.default_value for a in operator._schema.arguments if a.name in wanted and a.has_default_value()}
+
+
 def copying(operator: Any, written: dict[str, Any]) -> tuple[Subprogram, list, list]:
     """An operator that calls `operator` on copies of the arguments in `written` and gives those last.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cache
 from typing import Any
 
 import torch
@@ -68,10 +69,16 @@ def in_schema_order(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tup
     """The arguments as the schema orders them; keyword-only ones stay named."""
     if not kwargs:
         return args, kwargs
-    named = bound(func, args, kwargs)
-    last = max((k for k, a in enumerate(func._schema.arguments) if a.name in named and not a.kwarg_only), default=-1)
-    given = tuple(named.pop(a.name, a.default_value) for a in func._schema.arguments[: last + 1])
+    named, places = bound(func, args, kwargs), _by_position(func)
+    last = max((k for k, (name, _) in enumerate(places) if name in named), default=-1)
+    given = tuple([named.pop(name, default) for name, default in places[: last + 1]])
     return given, named
+
+
+@cache
+def _by_position(func: Any) -> list[tuple[str, Any]]:
+    """The arguments that are not given by name alone, and their defaults; those come before the others."""
+    return [(a.name, a.default_value) for a in func._schema.arguments if not a.kwarg_only]
 
 
 def own_results(known: Facts, result: Any) -> list:

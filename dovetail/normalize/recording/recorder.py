@@ -16,6 +16,7 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
+from dovetail.ir.nodes import add_node
 from dovetail.normalize.recording.aliases import Base, Handle, TakenView, same_layout
 from dovetail.normalize.recording.autograd_history import Lines
 from dovetail.normalize.recording.conditional_views import COPYING, Copies
@@ -25,6 +26,7 @@ from dovetail.normalize.recording.functional_forms import (
     Functional,
     functional,
     has_no_form,
+    needed,
     silent,
 )
 from dovetail.normalize.recording.on_copies import launch, on_copies
@@ -236,7 +238,7 @@ class AtenRecorder(FakeMode):
         if (rewrite := REWRITES.get(func)) is not None:
             func, args, kwargs = rewrite(args, kwargs, val)
             args, kwargs = placed(args), placed(kwargs)
-        node = self.graph.create_node("call_function", func, args, kwargs, node_name(func))
+        node = add_node(self.graph, "call_function", func, args, kwargs, node_name(func))
         node.meta["val"] = val
         if stack := self.lines.differentiated() or self.stack:
             node.meta["stack"] = stack
@@ -424,8 +426,7 @@ class AtenRecorder(FakeMode):
     def apply(self, form: Functional, func: Any, args: tuple, kwargs: dict[str, Any], result: Any) -> Any:
         """Record the functional form; what it returns for written arguments becomes their value."""
         named = bound(func, args, kwargs)
-        wanted = {a.name for a in form.operator._schema.arguments if not a.has_default_value()}
-        named.update({a.name: a.default_value for a in func._schema.arguments if a.name in wanted - named.keys()})
+        named = {**needed(form.operator, func), **named}
         given, rest = in_schema_order(form.operator, (), {k: v for k, v in named.items() if k not in form.drop})
         node = self.record(form.operator, given, rest, None)
         if node.meta["val"] is None:

@@ -61,7 +61,7 @@ def arrange(nest: Nest, name: str, needed: set[str]) -> Group:
     loops = without_one_hot([Loop(level.inner, tuple(level.body)) for level in levels])
     loops = _drop_unread(loops, private)
     loops, shared = _keep_common(loops, name)
-    loops, rows = _rows(loops, private)
+    loops, rows = _rows(loops, private) if private else (loops, [])
     return Group(name, nest.outer, tuple(loops), tuple(shared + rows))
 
 
@@ -116,6 +116,8 @@ def _with_leaf(statement: Statement, leaf: object) -> Statement:
 
 def _recompute_cheap(nest: Nest, private: set[str]) -> Nest:
     """Replace loads of private values that cost less to compute again than a row costs."""
+    if not private:
+        return nest
     values: dict[tuple[str, tuple[Dim, ...]], Expr] = {}
     placed: list[Placed] = []
     for p in nest.placed:
@@ -130,7 +132,7 @@ def _recompute_cheap(nest: Nest, private: set[str]) -> Nest:
 
 def _drop_unread(loops: list[Loop], private: set[str]) -> list[Loop]:
     """Remove stores to private buffers that no loop loads, and loops left empty."""
-    while True:
+    while private:
         read = {n.buffer.name for loop in loops for n in _loop_nodes(loop) if isinstance(n, Load)}
         kept = []
         for loop in loops:
@@ -141,6 +143,7 @@ def _drop_unread(loops: list[Loop], private: set[str]) -> list[Loop]:
         if sum(len(k.body) for k in kept) == sum(len(k.body) for k in loops):
             return kept
         loops = kept
+    return loops
 
 
 def _loop_nodes(loop: Loop) -> list[Expr]:

@@ -270,7 +270,7 @@ def _moved(
 ) -> list[Placed]:
     """The nest's statements in the new ranges; its outer ranges that are not common move inside."""
     units = {dims.as_symbol(r): 0 for r in nest.outer if _unit(r)}
-    mapping = {**units, **mapping}
+    mapping = {**units, **{symbol: to for symbol, to in mapping.items() if to is not dims.of_atom(symbol)}}
     common = set(outer)
     inside: list[Dim] = []
     for r in nest.outer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
@@ -37,6 +37,8 @@ class Nest:
     names: list[str]
     outer: tuple[Dim, ...]
     placed: list[Placed]
+    _stores: list[tuple[Placed, Store]] | None = field(default=None, init=False, repr=False)
+    _loads: list[tuple[Placed, Load]] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def of(cls, group: Group, names: Names) -> Nest:
@@ -68,13 +70,16 @@ class Nest:
     def checks(self) -> bool:
         return any(isinstance(p.statement, Check) for p in self.placed)
 
-    def stores(self) -> Iterator[tuple[Placed, Store]]:
-        return ((p, p.statement) for p in self.placed if isinstance(p.statement, Store))
+    def stores(self) -> list[tuple[Placed, Store]]:
+        if self._stores is None:
+            self._stores = [(p, p.statement) for p in self.placed if isinstance(p.statement, Store)]
+        return self._stores
 
-    def loads(self) -> Iterator[tuple[Placed, Load]]:
-        for p in self.placed:
-            for load in loads_of(statement_roots(p.statement)):
-                yield p, load
+    def loads(self) -> list[tuple[Placed, Load]]:
+        """Those of each statement."""
+        if self._loads is None:
+            self._loads = [(p, load) for p in self.placed for load in loads_of(statement_roots(p.statement))]
+        return self._loads
 
     def written(self) -> set[str]:
         return {s.buffer.name for _, s in self.stores()}
@@ -83,6 +88,7 @@ class Nest:
         return {load.buffer.name for _, load in self.loads()}
 
 
+@dims.cached
 def linear(buffer: Buffer, index: tuple[Dim, ...]) -> Dim:
     """The element's position counted from the buffer's data pointer."""
     position = buffer.offset
@@ -103,8 +109,12 @@ def map_statement(
         return Local(reductions[node.name], node.dtype) if isinstance(node, Local) and reductions else None
 
     def moved(expr: Expr) -> Expr:
+        if not reductions and expr.symbols.isdisjoint(mapping):
+            return expr
         return rewrite(expr, mapping, memo, leaf if reductions else None)
 
+    if not mapping and not reductions:
+        return statement
     if isinstance(statement, Store):
         index = tuple(dims.substitute(i, mapping, moved if has_values(i) else None) for i in statement.index)
         return replace(statement, index=index, value=moved(statement.value))

@@ -9,6 +9,7 @@ it (`rounded`); the others are exact. A check whose condition is known to hold d
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -44,18 +45,26 @@ class Simplifier:
         """None for a group of which nothing is left."""
         if not isinstance(item, Group):
             return item
-        loops = []
+        loops, same = [], True
         for loop in item.loops:
-            body = tuple(s for s in map(self.statement, loop.body) if s is not None)
+            found = [self.statement(s) for s in loop.body]
+            same = same and all(s is old for s, old in zip(found, loop.body, strict=True))
+            body = tuple(s for s in found if s is not None)
             if body:
                 loops.append(Loop(loop.inner, body))
+        if same and loops:
+            return item
         return Group(item.name, item.outer, tuple(loops), item.locals) if loops else None
 
     def statement(self, statement: Statement) -> Statement | None:
         if isinstance(statement, Store):
-            return replace(statement, index=tuple(map(self.dim, statement.index)), value=self.expr(statement.value))
+            index, value = tuple(map(self.dim, statement.index)), self.expr(statement.value)
+            if value is statement.value and all(map(operator.is_, index, statement.index)):
+                return statement
+            return replace(statement, index=index, value=value)
         if isinstance(statement, Reduce):
-            return Reduce(statement.name, statement.kind, self.expr(statement.value), statement.dtype)
+            value = self.expr(statement.value)
+            return statement if value is statement.value else replace(statement, value=value)
         condition = self.expr(statement.condition)
         holds = isinstance(condition, Const) and condition.value
         return None if holds else Check(condition, statement.message)

@@ -1,0 +1,15 @@
+"""Settings of tiles differ from test to test: no kernel of another test's is taken."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def new_kernels():
+    kept = sys.modules["dovetail.codegen.gpu.kernel"].MADE
+    kept.clear()
+    yield
+    kept.clear()
