@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
 import dovetail
 from dovetail.config import SETTINGS, Config
+from tests.forks import python
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -103,11 +99,7 @@ print("fine")
 
 
 def test_backends_of_torch_compile_by_name() -> None:
-    root = Path(dovetail.__file__).parents[1]
-    done = subprocess.run(
-        [sys.executable, "-c", PEER], cwd=root, env=os.environ | {"PYTHONPATH": str(root)},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = python("-c", PEER)
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 

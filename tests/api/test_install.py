@@ -7,7 +7,6 @@ import inspect
 import logging
 import os
 import pickle
-import subprocess
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import pytest
 import torch
 
 import dovetail
+from tests.forks import python
 
 X = torch.arange(6.0).reshape(2, 3)
 COMPILE, NAMES = torch.compile, dict(vars(torch.compiler))
@@ -155,10 +155,7 @@ print("fine")
 
 
 def run(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = python("-c", program, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return (done.stdout + done.stderr).strip()
 

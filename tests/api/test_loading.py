@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import dovetail
+from tests.forks import python
 
 ROOT = str(Path(dovetail.__file__).parents[1])
 
 
 def printed(program: str) -> list[str]:
     start = "import sys, torch, dovetail\n"
-    done = subprocess.run(
-        [sys.executable, "-c", start + program], capture_output=True, text=True, env={"PYTHONPATH": ROOT}, timeout=300
-    )  # fmt: skip
+    done = python("-c", start + program, env={"PYTHONPATH": ROOT})
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import dovetail
+from tests.forks import WITH_PYTORCHS_COMPILER, python
 
 ROOT = Path(dovetail.__file__).parents[1]
 GROUP = "torch_dynamo_backends"
@@ -145,8 +144,6 @@ kernels()
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_that_imports_no_dovetail(name: str, installed: Path) -> None:
     path = os.pathsep.join(map(str, (installed, ROOT)))
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + PROGRAMS[name] + "\nprint('fine')"], cwd=installed,
-        env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    program, env = BEGIN + PROGRAMS[name] + "\nprint('fine')", os.environ | {"PYTHONPATH": path}
+    done = python("-c", program, cwd=installed, env=env, imported=WITH_PYTORCHS_COMPILER)
     assert done.returncode == 0 and done.stdout.split()[-1] == "fine", done.stderr[-3000:]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
 import sys
 
 import pytest
+
+from tests.forks import python
 
 from .project import PACKAGE, ROOT, load, report
 
@@ -110,8 +111,6 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_compiling_does_not_load_it(name: str) -> None:
     function, inputs = PROGRAMS[name]
-    done = subprocess.run(
-        [sys.executable, "-c", COMPILE_ONE.format(function=function, inputs=inputs)],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    program = COMPILE_ONE.format(function=function, inputs=inputs)
+    done = python("-c", program, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.stdout.strip() == "clean", done.stderr[-2000:]

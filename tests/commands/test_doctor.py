@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import dovetail
 from dovetail.commands import doctor, findings, ladder, rung, screen
 from dovetail.commands.findings import Findings
 from dovetail.commands.ladder import LADDER, Noted, Run, Variant
+from tests.forks import python
 
 ROOT = str(Path(dovetail.__file__).parents[1])
 BEGIN = "import os, sys, torch, dovetail\ntorch.set_num_threads(1)\n"
@@ -26,11 +25,9 @@ def examine(tmp_path: Path, program: str, *options: str, words: tuple[str, ...] 
     """The doctor's own process, quick unless options say more."""
     script = tmp_path / "program.py"
     script.write_text(BEGIN + program)
-    return subprocess.run(
-        [sys.executable, "-m", "dovetail", "doctor", *(options or ("--quick",)), str(script), *words],
-        capture_output=True, text=True, input=given, timeout=600, cwd=tmp_path,
-        env={k: v for k, v in os.environ.items() if k != "DOVETAIL_TRACE"} | {"PYTHONPATH": ROOT, "COLUMNS": "100"},
-    )  # fmt: skip
+    env = {k: v for k, v in os.environ.items() if k != "DOVETAIL_TRACE"} | {"PYTHONPATH": ROOT, "COLUMNS": "100"}
+    given_to_it = (*(options or ("--quick",)), str(script), *words)
+    return python("-m", "dovetail", "doctor", *given_to_it, given=given, cwd=tmp_path, env=env, timeout=600)
 
 
 # ---------------------------------------------------------------- programs

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from click.testing import CliRunner
 import dovetail
 from dovetail.commands import again, main, overview
 from dovetail.commands import report as reporting
+from tests.forks import python
 
 ROOT = Path(__file__).parents[2]
 OPEN = {"meta", "br"}  # elements without an end
@@ -64,11 +63,11 @@ def chrome(folder: Path) -> list[dict]:
     return json.loads((folder.parent / "out.json").read_text())["traceEvents"]
 
 
-def python(text: str, folder: Path, **environment: str) -> int:
+def run(text: str, folder: Path, **environment: str) -> int:
     program = folder.parent / "program.py"
     program.write_text("import torch, dovetail\n" + text)
     given = {**os.environ, "DOVETAIL_TRACE": str(folder), "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run([sys.executable, str(program)], env=given, timeout=120).returncode
+    return python(str(program), env=given).returncode
 
 
 def test_a_break_is_shown_once_with_its_line_caret_and_remedy(folder) -> None:
@@ -265,7 +264,7 @@ if os.environ["RANK"] == "1":
     compiled(torch.ones(2, 2))
 """
     for rank in "01":
-        assert python(program, folder, RANK=rank, WORLD_SIZE="2") == 0
+        assert run(program, folder, RANK=rank, WORLD_SIZE="2") == 0
     shown = page(folder)
     ranks = shown.text.partition("Ranks side by side")[2].partition("Kernels and library calls")[0]
     assert re.search(r"rank 0, process \d+\s*rank 1, process \d+\s*skew", ranks) and ranks.count("missing") == 1
@@ -275,13 +274,13 @@ if os.environ["RANK"] == "1":
 
 def test_processes_that_are_no_ranks_side_by_side(folder) -> None:
     for _ in range(2):
-        assert python("dovetail.compile(lambda x: x + 1)(torch.ones(2))", folder) == 0
+        assert run("dovetail.compile(lambda x: x + 1)(torch.ones(2))", folder) == 0
     shown = page(folder)
     assert "Processes side by side" in shown.text and "Ranks" not in shown.text
 
 
 def test_a_killed_process_and_a_damaged_line(folder) -> None:
-    done = python("""
+    done = run("""
 import os, signal
 def backend(graph, inputs):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import dovetail
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.diagnostics.breaks import BREAKS, BreakLog
 from dovetail.errors import Location
+from tests.forks import python
 
 PROGRAM = """
 import torch, dovetail
@@ -30,10 +29,8 @@ for n in (3, 4, 5):
 def run(tmp_path: Path, logs: str) -> str:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=120,
-        env=os.environ | {"PYTHONPATH": str(Path(dovetail.__file__).parents[1]), "DOVETAIL_LOGS": logs},
-    )  # fmt: skip
+    root = str(Path(dovetail.__file__).parents[1])
+    done = python(str(script), env=os.environ | {"PYTHONPATH": root, "DOVETAIL_LOGS": logs})
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stderr
 

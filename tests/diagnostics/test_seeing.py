@@ -6,7 +6,6 @@ import logging
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import torch
 import dovetail
 from dovetail.diagnostics import logs
 from dovetail.diagnostics.events import CompileRecord, Events
+from tests.forks import python
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -131,12 +131,9 @@ def test_graph_breaks_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot be captured as one graph" in capsys.readouterr().err
 
 
-def python(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(dovetail.__file__).parents[1])
-    return subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"PYTHONPATH": root} | environment,
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    return python("-c", program, cwd=tmp_path, env=os.environ | {"PYTHONPATH": root} | environment)
 
 
 PROGRAM = """
@@ -149,7 +146,7 @@ with torch.no_grad():
 
 
 def test_environment_chooses_logs_and_dumps(tmp_path: Path) -> None:
-    done = python(PROGRAM, tmp_path, DOVETAIL_LOGS="output_code,kernel_code,schedule", DOVETAIL_COMPILE_DEBUG="1")
+    done = run(PROGRAM, tmp_path, DOVETAIL_LOGS="output_code,kernel_code,schedule", DOVETAIL_COMPILE_DEBUG="1")
     for kind in ("output_code", "kernel_code", "schedule"):
         assert f" {kind}: [wave #0]" in done.stderr, done.stderr[-2000:]
     assert " guards: [" not in done.stderr
@@ -162,7 +159,7 @@ def test_environment_chooses_logs_and_dumps(tmp_path: Path) -> None:
 
 
 def test_a_wrong_log_name_in_the_environment_is_named_and_the_others_count(tmp_path: Path) -> None:
-    done = python(PROGRAM, tmp_path, DOVETAIL_LOGS="gards,graph_code")
+    done = run(PROGRAM, tmp_path, DOVETAIL_LOGS="gards,graph_code")
     assert done.returncode == 0 and "unknown log 'gards'" in done.stderr and "output_code" in done.stderr
     assert "torch.softmax" in done.stderr
 
@@ -180,21 +177,21 @@ WRONG = {
 
 def test_a_wrong_variable_is_named_and_stops_nothing(tmp_path: Path) -> None:
     variables = {f"DOVETAIL_{name}": value for name, (value, _) in WRONG.items()}
-    done = python("import dovetail; print(dovetail.config.recompile_limit)", tmp_path, **variables)
+    done = run("import dovetail; print(dovetail.config.recompile_limit)", tmp_path, **variables)
     assert done.returncode == 0 and done.stdout == "8\n"
     for _, words in WRONG.values():
         assert words in done.stderr
 
 
 def test_help_lists_every_log(tmp_path: Path) -> None:
-    done = python("import dovetail", tmp_path, DOVETAIL_LOGS="help")
+    done = run("import dovetail", tmp_path, DOVETAIL_LOGS="help")
     assert done.returncode == 0 and all(name in done.stderr for name in (*logs.NAMES, *logs.COMPONENTS))
 
 
 def test_logs_in_a_file_of_a_rank(tmp_path: Path) -> None:
     program = PROGRAM.replace("(torch.ones(4, 8))", "(torch.ones(4, 8))\n    print('end')")
     (tmp_path / "program.py").write_text(program)
-    done = python("import runpy; runpy.run_path('program.py')", tmp_path, DOVETAIL_LOGS="graph_code,dynamic",
+    done = run("import runpy; runpy.run_path('program.py')", tmp_path, DOVETAIL_LOGS="graph_code,dynamic",
                   DOVETAIL_LOGS_OUT="log.txt", RANK="3")  # fmt: skip
     assert done.stdout == "end\n" and done.stderr == ""
     head = r"\d\d:\d\d:\d\d\.\d{3} \[rank3\] program.py:3 graph_code: \[wave #0\]\n"
@@ -202,7 +199,7 @@ def test_logs_in_a_file_of_a_rank(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_to(tmp_path: Path) -> None:
-    done = python(PROGRAM, tmp_path, DOVETAIL_LOGS="graph_code", DOVETAIL_LOGS_OUT="no/such/folder")
+    done = run(PROGRAM, tmp_path, DOVETAIL_LOGS="graph_code", DOVETAIL_LOGS_OUT="no/such/folder")
     assert done.returncode == 0 and "cannot be written to" in done.stderr and "graph_code: [wave #0]" in done.stderr
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import torch
 
 import dovetail
 from dovetail.diagnostics.trace import trace
+from tests.forks import python
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,11 +36,11 @@ def texts(folder: Path, kind: str) -> list[str]:
     return [known[event["digest"]] for event in events(folder, "artifact") if event["kind"] == kind]
 
 
-def python(text: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
+def run(text: str, folder: Path, **environment: str) -> subprocess.CompletedProcess:
     program = folder.parent / "program.py"
     program.write_text("import torch, dovetail\n" + text)
     given = {**os.environ, "DOVETAIL_TRACE": str(folder), "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run([sys.executable, str(program)], env=given, capture_output=True, text=True, timeout=120)
+    return python(str(program), env=given)
 
 
 def two_graphs(x, n):
@@ -208,7 +208,7 @@ def test_no_data_of_tensors_is_written(folder) -> None:
 
 
 def test_a_killed_process_leaves_whole_lines(folder) -> None:
-    done = python("""
+    done = run("""
 import os, signal
 def backend(graph, inputs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -222,7 +222,7 @@ dovetail.compile(lambda x: x * 2, backend=backend)(torch.ones(2))
 
 
 def test_the_time_that_the_compiler_takes_to_load_is_a_stage_of_the_first_compilation(folder) -> None:
-    python("dovetail.compile(lambda x: x + 1)(torch.ones(2)); dovetail.compile(lambda x: x + 2)(torch.ones(2))", folder)
+    run("dovetail.compile(lambda x: x + 1)(torch.ones(2)); dovetail.compile(lambda x: x + 2)(torch.ones(2))", folder)
     assert {e["id"] for e in events(folder, "stage") if e["name"] == "imports"} == {0}
     begun, first = events(folder, "compile")[0], events(folder, "stage")[0]
     assert first["name"] == "imports" and first["began"] - begun["time"] < first["seconds"] + 0.5
@@ -241,7 +241,7 @@ if os.environ["RANK"] == "1":
     os.waitpid(child, 0)
 """
     for rank in "01":
-        assert python(program, folder, RANK=rank, WORLD_SIZE="2", OMP_NUM_THREADS="1").returncode == 0
+        assert run(program, folder, RANK=rank, WORLD_SIZE="2", OMP_NUM_THREADS="1").returncode == 0
     names = sorted(path.name for path in folder.iterdir())
     assert len(names) == 3 and ["_rank0_" in name for name in names] == [True, False, False]
     for path in folder.iterdir():
@@ -255,13 +255,13 @@ if os.environ["RANK"] == "1":
 def test_a_folder_that_cannot_be_written_to_is_said_once(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     program = "for k in range(3): print(dovetail.compile(lambda x: x + k)(torch.ones(1)).item())"
-    done = python(program, tmp_path / "trace", DOVETAIL_TRACE=str(tmp_path / "file" / "trace"))
+    done = run(program, tmp_path / "trace", DOVETAIL_TRACE=str(tmp_path / "file" / "trace"))
     assert done.stdout.split() == ["1.0", "2.0", "3.0"]
     assert done.stderr.count("cannot be written to") == 1 and "DOVETAIL_TRACE" in done.stderr
 
 
 def test_recording_imports_no_more_than_compiling(folder) -> None:
-    done = python("""
+    done = run("""
 import sys
 dovetail.compile(lambda x: x + 1)(torch.ones(2))
 print([name for name in sys.modules if name.split(".")[0] in ("sympy", "jinja2")])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 
 import pytest
@@ -12,6 +10,7 @@ import torch.nn.functional as F
 
 import dovetail
 from dovetail.errors import Unsupported
+from tests.forks import python
 
 
 @pytest.mark.parametrize("convert", [torch.Tensor.to_sparse_csr, torch.Tensor.to_sparse, torch.Tensor.to_mkldnn])
@@ -126,7 +125,7 @@ def test_gradients_that_onednn_computes_wrong_are_left_in_rows():
                 want = side.weight.grad
         torch.testing.assert_close(side.weight.grad, want, rtol=1e-3, atol=1e-5)
     """
-    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    made = python("-c", program)
     assert made.returncode == 0, made.stderr
 
 

@@ -13,6 +13,7 @@ import torch
 
 import dovetail
 from tests.architecture.project import ROOT
+from tests.forks import python
 
 COMPILE = """
 import torch, dovetail
@@ -25,37 +26,44 @@ print("fine")
 """
 
 
-def python(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    needed = {"PYTHONPATH": str(ROOT), "DOVETAIL_CACHE_DIR": os.environ["DOVETAIL_CACHE_DIR"]}
-    return subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=needed | environment, capture_output=True, text=True, timeout=120
-    )
+def run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return python("-c", program, env=needed() | environment)
+
+
+def needed() -> dict[str, str]:
+    return {"PYTHONPATH": str(ROOT), "DOVETAIL_CACHE_DIR": os.environ["DOVETAIL_CACHE_DIR"]}
+
+
+def run_alone(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process that imports PyTorch itself."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=needed() | environment, capture_output=True, text=True, timeout=120)
 
 
 def test_no_compiler_is_needed(tmp_path: Path) -> None:
-    done = python(COMPILE, PATH="", DOVETAIL_CACHE_DIR=str(tmp_path))  # an empty cache: kernels are compiled here
+    done = run(COMPILE, PATH="", DOVETAIL_CACHE_DIR=str(tmp_path))  # an empty cache: kernels are compiled here
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 
 def test_a_second_process_finds_the_first_ones_kernels(tmp_path: Path) -> None:
     folder = tmp_path / "kernels"
     for _ in range(2):
-        assert python(COMPILE, DOVETAIL_CACHE_DIR=str(folder)).stdout.strip() == "fine"
+        assert run(COMPILE, DOVETAIL_CACHE_DIR=str(folder)).stdout.strip() == "fine"
     kept = [path for path in folder.rglob("*") if path.is_file()]
     assert kept
 
 
 def test_damaged_kernels_are_compiled_again(tmp_path: Path) -> None:
-    assert python(COMPILE, DOVETAIL_CACHE_DIR=str(tmp_path)).stdout.strip() == "fine"
+    assert run(COMPILE, DOVETAIL_CACHE_DIR=str(tmp_path)).stdout.strip() == "fine"
     for damage in (b"", b"\xd0\x00 not what was written", b"\x7fELF"):
         for path in [p for p in tmp_path.rglob("*") if p.is_file()]:
             path.write_bytes(damage)
-        done = python(COMPILE, DOVETAIL_CACHE_DIR=str(tmp_path))
+        done = run(COMPILE, DOVETAIL_CACHE_DIR=str(tmp_path))
         assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 
 def test_nothing_is_printed_unasked() -> None:
-    done = python(COMPILE, PATH=os.environ.get("PATH", ""))
+    done = run_alone(COMPILE, PATH=os.environ.get("PATH", ""))
     assert (done.stdout.strip(), done.stderr.strip()) == ("fine", "")
 
 
@@ -130,7 +138,7 @@ print("fine")
 @pytest.mark.parametrize("setting", ["OMP_THREAD_LIMIT=3", "OMP_DYNAMIC=true"])
 def test_teams_smaller_than_asked_for(setting: str) -> None:
     name, _, value = setting.partition("=")
-    done = python(SMALL_TEAM, **{name: value})
+    done = run_alone(SMALL_TEAM, **{name: value})
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 
@@ -168,7 +176,7 @@ print("fine")
 
 
 def test_imports_that_are_interrupted_are_made_again() -> None:
-    done = python(INTERRUPTED)
+    done = run(INTERRUPTED)
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 
@@ -195,7 +203,7 @@ print("fine")
 @pytest.mark.skipif(sys.platform != "linux", reason="tells how much of the address space is used by /proc")
 def test_little_room_is_no_end_of_the_process(tmp_path: Path) -> None:
     """LLVM would end it. Afterwards everything compiles again."""
-    done = python(LITTLE_ROOM, DOVETAIL_CACHE_DIR=str(tmp_path))
+    done = run(LITTLE_ROOM, DOVETAIL_CACHE_DIR=str(tmp_path))
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 
@@ -215,7 +223,7 @@ print("fine")
 
 def test_a_user_without_a_home(tmp_path: Path) -> None:
     """Nothing is written into the working directory."""
-    done = python(NO_HOME.replace("FOLDER", repr(str(tmp_path))))
+    done = run(NO_HOME.replace("FOLDER", repr(str(tmp_path))))
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 

@@ -6,7 +6,6 @@ import copy
 import enum
 import json
 import pickle
-import subprocess
 import sys
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import torch.utils._pytree as pytree
 import dovetail
 from dovetail.errors import GraphBreakError, InvalidArgument
 from dovetail.exporting.trees import Record
+from tests.forks import python
 
 from .checking import assert_same, check
 from .test_files import rewritten
@@ -112,8 +112,7 @@ def test_a_process_without_the_classes(tmp_path, monkeypatch):
     import test_of_files
 
     dovetail.export(test_of_files.function, (X,)).save(tmp_path / "p")
-    command = [sys.executable, "-c", LOADED, *(str(tmp_path / name) for name in "pq")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = python("-c", LOADED, *(str(tmp_path / name) for name in "pq"))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "Records with the parts of test_of_files.Output, which nobody has registered here" in done.stderr
     again = dovetail.ExportedProgram.load(tmp_path / "q").module()  # where the classes are there

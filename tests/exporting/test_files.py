@@ -6,8 +6,6 @@ import copy
 import io
 import json
 import pickle
-import subprocess
-import sys
 import zipfile
 from collections import defaultdict
 
@@ -19,6 +17,7 @@ from torch import nn
 import dovetail
 from dovetail.errors import InvalidArgument
 from dovetail.exporting.files import PROGRAM
+from tests.forks import python
 
 from .checking import assert_same, check
 from .test_programs import MODELS, Tied
@@ -62,8 +61,7 @@ def test_another_process_needs_neither_the_model_nor_capture(tmp_path):
     model, args = MODELS["attention for inference"]
     dovetail.export(model, args).save(tmp_path / "p")
     torch.save((args[0], model(*args)), tmp_path / "data")
-    command = [sys.executable, "-c", WITHOUT_THE_MODEL, str(tmp_path / "p"), str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = python("-c", WITHOUT_THE_MODEL, str(tmp_path / "p"), str(tmp_path / "data"))
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 import dovetail
 from dovetail.errors import InvalidArgument
+from tests.forks import python
 
 from .checking import assert_same
 
@@ -108,6 +106,5 @@ def test_a_process_without_transformers(tmp_path):
 
     dovetail.export(encode, (), {"input_ids": ids}).save(tmp_path / "p")
     torch.save((ids, encode(ids).detach()), tmp_path / "data")
-    command = [sys.executable, "-c", WITHOUT_TRANSFORMERS, str(tmp_path / "p"), str(tmp_path / "data")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = python("-c", WITHOUT_TRANSFORMERS, str(tmp_path / "p"), str(tmp_path / "data"))
     assert done.returncode == 0, done.stderr[-2000:]

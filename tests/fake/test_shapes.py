@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -33,6 +31,7 @@ from tests.fake.cases import (
     UNARY,
     make,
 )
+from tests.forks import python
 
 FLOATS = (torch.float32, torch.bfloat16)
 
@@ -236,7 +235,7 @@ print("clean")
 
 
 def test_nothing_heavy_is_imported() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100)
+    done = python("-c", PROGRAM)
     assert done.stdout.strip() == "clean", done.stderr[-2000:]
 
 
@@ -249,7 +248,8 @@ import_shims.install()
 from torch.fx.experimental.symbolic_shapes import ShapeEnv, guard_int
 assert ShapeEnv.__module__ == "torch.fx.experimental.symbolic_shapes"
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
+    done = python("-c", program)
+    assert done.returncode == 0, done.stderr
 
 
 CONVOLUTIONS = {

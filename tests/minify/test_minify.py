@@ -6,7 +6,6 @@ import os
 import re
 import runpy
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from dovetail.diagnostics import dataless, repro
 from dovetail.errors import InvalidArgument
 from dovetail.minify.trial import ending
 from dovetail.options import Options
+from tests.forks import python
 from tests.minify.faults import MOST, Bug, crashing, cut_down, endless, failing, injected, inputs, program
 
 
@@ -58,10 +58,10 @@ def test_how_a_run_ends() -> None:
 
 
 
-def python(*words: str, cwd: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(*words: str, cwd: str | None = None) -> subprocess.CompletedProcess[str]:
     root = str(Path(dovetail.__file__).parents[1])
     env = os.environ | {"PYTHONPATH": root, "DOVETAIL_STRICT": "0"}
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, env=env, timeout=300, cwd=cwd)
+    return python(*words, env=env, cwd=cwd or os.getcwd())
 
 
 @pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
@@ -85,9 +85,9 @@ def test_wrong_values_at_level_four_and_the_command(device: str, tmp_path: Path)
     (text,) = [str(w.message) for w in told if "dovetail" in str(w.message)]
     assert "values failed: WrongValues: tensor 1 is off by 0.5" in text and __file__ in text
     path = Path(re.search(r"To see it again: python (\S+)", text)[1])
-    shown = python(str(path))
+    shown = run(str(path))
     assert shown.returncode == 1 and "WrongValues" in shown.stderr
-    done = python("-m", "dovetail", "minify", str(path), "--out", str(tmp_path / "small.py"))
+    done = run("-m", "dovetail", "minify", str(path), "--out", str(tmp_path / "small.py"))
     assert done.returncode == 0 and "1 operators fail with WrongValues" in done.stdout, done.stderr
     assert "sin" in (tmp_path / "small.py").read_text() and "relu" not in (tmp_path / "small.py").read_text()
 
@@ -113,14 +113,14 @@ def test_wrong_for_some_data_alone(data: bool, tmp_path: Path) -> None:
     assert path.with_suffix(".pt").exists() == data and str(path).startswith(str(tmp_path / "found"))
     moved = tmp_path / "moved"
     path.parent.rename(moved)
-    shown = python(str(moved / path.name), cwd=str(tmp_path))
+    shown = run(str(moved / path.name), cwd=str(tmp_path))
     assert shown.returncode == data and (data or "config.repro_data = True keeps that" in shown.stdout)
-    done = python("-m", "dovetail", "minify", str(moved / path.name), "-o", str(tmp_path / "small.py"))
+    done = run("-m", "dovetail", "minify", str(moved / path.name), "-o", str(tmp_path / "small.py"))
     assert done.returncode == 1 - data and (data or "config.repro_data = True keeps that" in done.stderr)
     if data:
-        assert "WrongValues" in python(str(tmp_path / "small.py")).stderr
+        assert "WrongValues" in run(str(tmp_path / "small.py")).stderr
         (tmp_path / "small.pt").unlink()
-        assert "keep the two together" in python(str(tmp_path / "small.py")).stderr
+        assert "keep the two together" in run(str(tmp_path / "small.py")).stderr
 
 
 @pytest.mark.usefixtures("forked")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -21,6 +20,7 @@ from dovetail.runtime.cpu import load, loading, machine, openmp
 from dovetail.runtime.cpu.loading import Loader
 from dovetail.runtime.store import Store, default_folder
 from tests.codegen.harness import op, pointwise
+from tests.forks import python
 
 
 def test_machine_code_that_calls_what_nobody_has(tmp_path):
@@ -227,7 +227,8 @@ def test_no_compiler_is_needed():
         "assert torch.equal(_call(load([k])[k.symbol], x), x + 1)\n"
     )
     environment = {**os.environ, "PATH": "", "DOVETAIL_CACHE_DIR": "", "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
+    done = python("-c", code, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 def test_launchers_are_there_for_whatever_an_object_holds(tmp_path):
@@ -254,6 +255,5 @@ for wanted in eval(sys.argv[2]):
         print(out[0].item())
 """
     for order, wanted in (("[[one, many]]", "2.5 3.5"), ("[[one], [many]]", "2.5 3.5"), ("[[many]]", "3.5")):
-        run = [sys.executable, "-c", program, str(tmp_path), order]
-        found = subprocess.run(run, capture_output=True, text=True, timeout=300)
+        found = python("-c", program, str(tmp_path), order)
         assert found.stdout.split() == wanted.split(), (found.returncode, found.stderr)
