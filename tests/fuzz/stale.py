@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.kept.processes import Processes
+from tests.kept import processes
 
 NUMBERS = ("2", "3", "4", "5", "7")
 EAGER = """import types
@@ -286,7 +286,7 @@ def changed(seed: int) -> tuple[str, str, str]:
     return before, program(Choices(seed, others)), str(others)
 
 
-def check(seeds: Sequence[int], processes: Processes) -> tuple[list[str], int]:
+def check(seeds: Sequence[int]) -> tuple[list[str], int]:
     """What differs, and how many compilations of unchanged programs were taken."""
     drawn = [changed(seed) for seed in seeds]
     before, after = [d[0] for d in drawn], [d[1] for d in drawn]
@@ -319,15 +319,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--one", type=int)
     options = parser.parse_args()
-    processes, wrong, taken = Processes(), 0, 0
+    wrong, taken = 0, 0
     seeds = [options.one] if options.one is not None else range(options.seed, options.seed + options.count)
     if options.one is not None:
         print(*changed(options.one), sep="\n# ------------------------ changed\n")
     for k in range(0, len(seeds), TOGETHER):
-        found, count = check(seeds[k : k + TOGETHER], processes)
+        found, count = check(seeds[k : k + TOGETHER])
         print(*found, sep="\n", end="\n" if found else "", flush=True)
         wrong, taken = wrong + len(found), taken + count
-    processes.close()
     print(f"{len(seeds)} programs, {taken} compilations taken where nothing was changed, {wrong} wrong")
     return min(wrong, 1)
 

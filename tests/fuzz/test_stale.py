@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from tests.fuzz.stale import changed, check
-from tests.kept.processes import Processes
 
 
 def test_what_was_changed_is_compiled_anew():
-    processes = Processes()
-    wrong, taken = check(range(16), processes)
-    processes.close()
+    wrong, taken = check(range(16))
     assert not wrong, wrong
     assert taken > 16
 

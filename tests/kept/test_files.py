@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kept import processes
+
 PROGRAMS = {
     "a module with its weights": ("""
 class M(torch.nn.Module):
@@ -46,7 +48,7 @@ show(out, y.grad)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_saved_program_runs_without_stages(name, processes, tmp_path):
+def test_a_saved_program_runs_without_stages(name, tmp_path):
     writes, reads = _program(name, str(tmp_path / "program.dtc"))
     first = processes.run(writes, tmp_path / "one")
     again = processes.run(reads, tmp_path / "another")
@@ -70,7 +72,7 @@ show(c(x)[0])
 """
 
 
-def test_an_exported_program_needs_nothing_of_the_models(processes, tmp_path):
+def test_an_exported_program_needs_nothing_of_the_models(tmp_path):
     path = repr(str(tmp_path / "program.dtc"))
     first = processes.run(EXPORTS.replace("PATH", path), tmp_path / "one")
     again = processes.run(RUNS.replace("PATH", path), tmp_path / "another")
@@ -88,7 +90,7 @@ show(w.grad)
 """
 
 
-def test_backward_programs_of_some_results_are_kept(processes, tmp_path):
+def test_backward_programs_of_some_results_are_kept(tmp_path):
     first, again = processes.run(PARTLY, tmp_path), processes.run(PARTLY, tmp_path)
     assert again.shown == first.shown and not again.compiled
     assert "backward lower" in first.stages[0] and "backward lower" not in again.stages[0]
@@ -109,7 +111,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name, processes, tmp_path):
+def test_refused(name, tmp_path):
     program, words = REFUSED[name]
     with pytest.raises(AssertionError, match=words):
         processes.run(program.replace("PATH", repr(str(tmp_path / "p.dtc"))), tmp_path)
@@ -122,7 +124,7 @@ show(dovetail.compile(f)(torch.ones(4)))
 """
 
 
-def test_artifacts_carry_compilations(processes, tmp_path):
+def test_artifacts_carry_compilations(tmp_path):
     path = repr(str(tmp_path / "artifacts"))
     taken = f"data, info = dovetail.save_cache_artifacts()\nopen({path}, 'wb').write(data)\nshow(info.files > 2)"
     saves = f"\n{CARRIED}{taken}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from . import processes
 from .processes import Outcome
 
 PROGRAMS = {
@@ -196,7 +197,7 @@ show(dovetail.compile(f)(torch.ones(3)))
 
 
 @pytest.fixture(scope="module")
-def outcomes(processes, tmp_path_factory):
+def outcomes(tmp_path_factory):
     place = tmp_path_factory.mktemp("kept")
     runs = [processes.run_all([*PROGRAMS.values()], place) for _ in range(3)]
     return dict(zip(PROGRAMS, zip(*runs, strict=True), strict=True))
@@ -227,7 +228,7 @@ show(x)
 """
 
 
-def test_what_fits_one_module_alone_is_not_taken_again_and_again(processes, tmp_path):
+def test_what_fits_one_module_alone_is_not_taken_again_and_again(tmp_path):
     """Where a path leads to ever other modules, one entry knows them by what they hold, and serves all of them."""
     first, second = (processes.run(MANY_MODULES, tmp_path) for _ in range(2))
     assert (first.compiled, first.restored) == (2, 1) and first.shown == second.shown
@@ -257,7 +258,7 @@ show(dovetail.compile(lambda x: x * 2 if torch._dynamo.is_compiling() else x, fu
 
 
 @pytest.mark.parametrize("program", IMPORTS_LATE)
-def test_what_the_library_imports_on_first_use(program, processes, tmp_path):
+def test_what_the_library_imports_on_first_use(program, tmp_path):
     first, second, third = (processes.run(program, tmp_path) for _ in range(3))
     assert first.shown == second.shown == third.shown
     assert first.compiled and not second.compiled and not third.compiled

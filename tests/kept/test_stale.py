@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from . import processes
 from .processes import Outcome
 
 CALL = "show(dovetail.compile(f)(torch.arange(1.0, 4.0)))\n"
@@ -320,7 +321,7 @@ def f(x):
 
 
 @pytest.fixture(scope="module")
-def outcomes(processes, tmp_path_factory):
+def outcomes(tmp_path_factory):
     place = tmp_path_factory.mktemp("stale")
     texts = [program + CALL for program, _ in PROGRAMS.values()]
     changed = []
@@ -343,7 +344,7 @@ def test_never_a_stale_hit(name, outcomes):
     assert changed.compiled or name in SEEN_WHEN_IT_RUNS
 
 
-def test_what_others_cannot_be_asked_is_not_kept(processes, tmp_path):
+def test_what_others_cannot_be_asked_is_not_kept(tmp_path):
     texts = [text + CALL for text in ALONE.values()]
     for _ in range(2):
         found = processes.run_all(texts, tmp_path, PYTHONHASHSEED="random", GIVEN="2")

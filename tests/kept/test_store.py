@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from dovetail.runtime.store import Store
+from tests.kept import processes
 
 
 def test_what_was_used_least_recently_goes_first(tmp_path):
@@ -28,7 +29,7 @@ show(dovetail.compile(f)(torch.ones(4)))
 """
 
 
-def test_damaged_files_are_not_used(processes, tmp_path):
+def test_damaged_files_are_not_used(tmp_path):
     first = processes.run(PROGRAM, tmp_path)
     paths = list(Store(tmp_path).files())
     for path in paths:
