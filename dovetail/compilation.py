@@ -39,6 +39,7 @@ from dovetail.request import describe, imported, underlying
 from dovetail.runtime.call.program import undone
 from dovetail.runtime.dispatch.dispatcher import to_the_end, words_of
 from dovetail.runtime.dispatch.failure_policy import REPORT, EagerlyAfter, warn_user
+from dovetail.runtime.dispatch.registry import only_run
 from dovetail.runtime.gpu.workers import WORKERS
 
 if TYPE_CHECKING:
@@ -120,12 +121,26 @@ class Compilation:
         callables = {PLAIN: self.request.plain, ENTERED: self.request.entered, AGAIN: self.after}
         return {**callables, UNDONE: undone} if self.options.backend in BUILT_IN else callables
 
+    @property
+    def lasts(self) -> bool:
+        """Is the first call not worth a graph that fits no other? Nobody waits for its errors, or watches."""
+        first = self.events.record.index == 0 and not self.recurs
+        return first and self.options.backend == "dovetail" and not self.events.watched and config.repro_level < 4
+
+    def as_it_is(self) -> guards.Entry:
+        """Plain Python for a call that no other will be like. What it calls is not compiled either: the next call will
+        have it in its own graph."""
+        self.events.artifact("perf_hints", lambda: ONCE)
+        kept = {} if self.keeping is None else self.keeping.keep_once()
+        return guards.Entry(
+            only_run(self.fn), "runs as it is, once", EMPTY_CAPTURE, lambda a, k: [guards.SPENT], once=True, **kept
+        )
+
     def _kept_entry(self, keeping: Keeping) -> guards.Entry | None:
         """What an earlier process has left for this call."""
         events = self.events
         if events.record.index == 0 and keeping.is_once():
-            events.artifact("perf_hints", lambda: ONCE)
-            return guards.Entry(self.fn, "runs as it is, once", EMPTY_CAPTURE, lambda a, k: [], once=True)
+            return self.as_it_is()
         try:
             with events.stage("restore"):
                 for name, kept in keeping.candidates(self.own()):

@@ -63,7 +63,7 @@ from dovetail.ir.aten import (
     parts_of,
     results_of,
 )
-from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Captured
+from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Captured, MadeForOneCall
 from dovetail.ir.checks import assumed
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.loops import Program
@@ -104,7 +104,11 @@ TEMPLATES.update(attention.TEMPLATES)
 def compile_entry(wanted: Compilation) -> guards.Entry:
     """An entry for one call, phase by phase."""
     options, events = wanted.options, wanted.events
-    captured = trace(wanted.fn, wanted.args, wanted.kwargs, options, events, wanted.varying)
+    try:
+        captured = trace(wanted.fn, wanted.args, wanted.kwargs, options, events, wanted.varying, wanted.lasts)
+    except MadeForOneCall:
+        events.open.clear()
+        return wanted.as_it_is()
     events.captured, events.plan = captured, None
     captured = wanted.linked(captured)
     once = captured.one_shot and not wanted.recurs and options.backend == "dovetail"
@@ -158,18 +162,21 @@ def _reference(captured: Captured, options: Options, events: Events) -> Compiled
 
 def trace(
     fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Options, events: Events,
-    varying: Varying = CONSTANT,
+    varying: Varying = CONSTANT, lasting: bool = False,
 ) -> Captured:  # fmt: skip
     """Capture one call of `fn`, up to the first graph break if it may have any.
 
     `varying` says which numbers and sizes were seen to change: they become inputs of the graph.
 
-    Raises Unsupported, with the user's line, where capture can neither go on nor break.
+    Raises Unsupported, with the user's line, where capture can neither go on nor break; `lasting`: and MadeForOneCall.
     """
     source, bytecode = events.stream("trace_source"), events.stream("trace_bytecode")
     watch = Watch(source, bytecode) if source or bytecode else None
     with events.stage("capture"):
-        captured = (capture if options.fullgraph else capture_with_breaks)(fn, args, kwargs, options, varying, watch)
+        if options.fullgraph:
+            captured = capture(fn, args, kwargs, options, varying, watch)
+        else:
+            captured = capture_with_breaks(fn, args, kwargs, options, varying, watch, lasting)
     events.artifact("graph_code", lambda: graph_text(captured.graph.graph))
     return captured
 

@@ -33,6 +33,7 @@ from dovetail.capture.outside.unstable_facts import CODE
 from dovetail.capture.residual.completion import finish, returning
 from dovetail.capture.residual.graph_break import Stopped
 from dovetail.capture.residual.graph_break import stop as stop_here
+from dovetail.capture.residual.one_call import FirstChange
 from dovetail.capture.session import Session
 from dovetail.capture.state.ledgers import Compiling
 from dovetail.capture.state.thread_state import preserved
@@ -74,6 +75,7 @@ class AttemptState:
     blocks: Blocks = field(default_factory=Blocks)
     held: TensorNumbers = field(default_factory=TensorNumbers)
     leaves: bool = True
+    lasting: bool = False  # is a region of no use that fits one call?
 
 
 def capture(
@@ -95,13 +97,14 @@ def _varying(varying: Varying, options: Any) -> Varying:
 
 def capture_with_breaks(
     fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Any,
-    varying: Varying = CONSTANT, watch: Watch | None = None,
+    varying: Varying = CONSTANT, watch: Watch | None = None, lasting: bool = False,
 ) -> Captured:  # fmt: skip
     """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
 
-    Raises `Unsupported` where no such break is possible either.
+    Raises `Unsupported` where no such break is possible either. `lasting`: and MadeForOneCall as soon as it is certain
+    that no other call will be like this one.
     """
-    state = AttemptState(_varying(varying, options), watch=watch)
+    state = AttemptState(_varying(varying, options), watch=watch, lasting=lasting)
     return _without_seen_leaves(state, lambda: _with_breaks(fn, args, kwargs, options, state))
 
 
@@ -197,6 +200,7 @@ def _attempt(
     session.ends.around, state.blocks.checked = state.blocks, False
     session.taken.held, state.held.made = state.held, False
     session.gradients.leaves = [] if state.leaves else None
+    session.effects.watchers += [FirstChange(session)] if state.lasting else []
     state.comptime = False
     if rest is None:
         _refuse_disabled(target)

@@ -35,6 +35,10 @@ class Failure:
         return f"{self.text}  # {self.user_line}" if self.user_line else self.text
 
 
+#: Of an entry without guards, after the call that it was made for.
+SPENT = Failure(None, "it was made for one call")
+
+
 def failures(
     guards: Iterable[Guard],
     residual: ResidualText,

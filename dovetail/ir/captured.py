@@ -118,6 +118,10 @@ FAILED = "failed"  # in the meta of a graph: told of a backward program's failur
 REPEATED = "repeated"  # in the meta of a graph: where it raises and has changed nothing, the program goes on instead
 
 
+class MadeForOneCall(BaseException):
+    """Unwinds the capture of a region that undoes what it relies on, as an optimizer's first step does."""
+
+
 class Next:
     """What a compiled region that ends in a graph break returns: the rest, and its arguments."""
 

@@ -18,8 +18,8 @@ from dovetail.ir import marks, stores
 from dovetail.ir.marks import ErrorOnGraphBreak, Mark, original_of
 from dovetail.ir.noted import note
 from dovetail.runtime.dispatch.compiled_module import CompiledModule, disabled_module
-from dovetail.runtime.dispatch.registry import REGISTRY
-from dovetail.runtime.dispatch.stance import FORCE_EAGER, RUN_ONLY, STANCES, Stance
+from dovetail.runtime.dispatch.registry import REGISTRY, only_run
+from dovetail.runtime.dispatch.stance import FORCE_EAGER, STANCES, Stance
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -220,14 +220,8 @@ def run(fn: Any) -> Callable[..., Any]:
     if not callable(fn):
         raise InvalidArgument(f"dovetail.run takes a function or a module, not {fn!r}")
 
-    def only_run(*args: Any, **kwargs: Any) -> Any:
-        REGISTRY.enter(RUN_ONLY)
-        try:
-            return fn(*args, **kwargs)
-        finally:
-            REGISTRY.leave()
-
-    return functools.update_wrapper(only_run, fn, updated=()) if inspect.isroutine(fn) else only_run
+    made = only_run(fn)
+    return functools.update_wrapper(made, fn, updated=()) if inspect.isroutine(fn) else made
 
 
 def reset() -> None:

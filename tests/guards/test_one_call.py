@@ -38,19 +38,21 @@ def test_the_first_call_makes_what_the_others_use():
         assert once(compiled) == ([True] if k == 0 else [False, True])
 
 
-def test_what_comes_again_is_compiled():
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_what_comes_again_is_compiled(fullgraph):
     mine, other = Scaled(), Scaled()
-    compiled = dovetail.compile(mine.step, fullgraph=True)
+    compiled = dovetail.compile(mine.step, fullgraph=fullgraph)
     for k in range(4):
         x = torch.full((3,), float(k))
         torch.testing.assert_close(compiled(x), other.step(x))
         mine.state.clear(), other.state.clear()
-        assert once(compiled) == [k == 0]
+        assert once(compiled)[0] is (k == 0 or k == 1 and not fullgraph)
 
 
-def test_a_call_that_raises_was_none():
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_a_call_that_raises_was_none(fullgraph):
     mine = Scaled()
-    compiled = dovetail.compile(lambda x, y: mine.step(x) @ y, fullgraph=True)
+    compiled = dovetail.compile(lambda x, y: mine.step(x) @ y, fullgraph=fullgraph)
     with pytest.raises(RuntimeError):
         compiled(torch.ones(3), torch.ones(2))
     mine.state.clear()
@@ -97,7 +99,40 @@ def test_other_backends_see_every_graph():
     assert len(graphs) == 2 and once(compiled) == [False, False]
 
 
-def test_first_steps_of_an_optimizer():
+def test_a_call_that_is_certainly_the_only_one_is_not_traced_to_its_end():
+    graphs = []
+
+    def program(owner, x):
+        y = owner.step(x)
+        dovetail.comptime(lambda ctx: graphs.append(1))
+        return y * 2
+
+    mine, other = Scaled(), Scaled()
+    compiled = dovetail.compile(program)
+    for k in range(4):
+        x = torch.full((3,), float(k))
+        torch.testing.assert_close(compiled(mine, x), program(other, x))
+        torch.testing.assert_close(mine.state, other.state)
+        assert len(graphs) == (k > 0)
+    assert once(compiled) == [False, True]
+    another = Scaled()
+    for _ in range(2):
+        compiled(another, torch.ones(3))
+    assert once(compiled) == [False, True, True]  # that of all but the first calls fits
+
+
+def test_nothing_is_compiled_inside_such_a_call():
+    inner = dovetail.compile(lambda x: x.sin() * 2)
+    mine, x = Scaled(), torch.ones(3)
+    compiled = dovetail.compile(lambda x: mine.step(inner(x)))
+    compiled(x)
+    assert once(compiled) == [True] and once(inner) == []
+    torch.testing.assert_close(compiled(x), x.sin() * 2)
+    assert once(compiled) == [False, True] and once(inner) == []
+
+
+@pytest.mark.parametrize("fullgraph", [True, False])
+def test_first_steps_of_an_optimizer(fullgraph):
     def make():
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 2)
@@ -109,7 +144,7 @@ def test_first_steps_of_an_optimizer():
         optimizer.step()
 
     (model, mine), (twin, other) = make(), make()
-    compiled = dovetail.compile(step, fullgraph=True)
+    compiled = dovetail.compile(step, fullgraph=fullgraph)
     for k in range(3):
         x = torch.full((4, 3), float(k))
         compiled(model, mine, x), step(twin, other, x)

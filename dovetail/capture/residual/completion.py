@@ -15,6 +15,7 @@ from dovetail.capture.outside.distinct_objects import keyed_tensors, rely_on_sep
 from dovetail.capture.outside.storage_offsets import forget_offsets
 from dovetail.capture.residual import freed_gradients
 from dovetail.capture.residual.graph_break import ResidualEnding
+from dovetail.capture.residual.one_call import is_one_shot
 from dovetail.capture.residual.rebuild import Rebuilder
 from dovetail.capture.residual.replay_effects import effects
 from dovetail.capture.state.thread_state import leave_changed, set_variables
@@ -25,12 +26,11 @@ from dovetail.capture.tensors.autograd_engine import renewed
 from dovetail.capture.tensors.new_leaves import rely_on_unseen
 from dovetail.capture.tensors.repeatable import LEAVE, NOBODY, Repeatable, guarded_call, leave, leaving_call, repeatable
 from dovetail.capture.tensors.wrapper_tensors import input_fake
-from dovetail.capture.values.base import MISSING, Session, Value
-from dovetail.capture.values.containers import DictValue
+from dovetail.capture.values.base import Session, Value
 from dovetail.ir.captured import DRAWS, MODES_LEFT, Captured, GraphInput
 from dovetail.ir.guard import Guard, GuardKind
 from dovetail.ir.lazy_module import LazyGraphModule
-from dovetail.ir.source import Arg, Attr, Bound, Drawn, FromArray, Keyed, Source, object_of, path
+from dovetail.ir.source import Bound, Drawn, FromArray, Keyed, Source, object_of
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.wrapped import is_wrapper
 
@@ -177,40 +177,6 @@ def _distinct(s: Session, inputs: tuple) -> None:
     sources = list(dict.fromkeys([*sources, *map(object_of, keyed_tensors(s))]))
     if len(sources) > 1:
         s.guard(sources[0], GuardKind.DISTINCT, tuple(sources[1:]))
-
-
-# ---------------------------------------------------------------- regions that run once
-
-# What they put into a dictionary that they rely on keeps their entry from fitting again.
-#
-#     state = self.state[p]
-#     if len(state) == 0:                    # relied on
-#         state["step"] = torch.tensor(0.0)  # no longer true after the call
-#
-# The first step of an optimizer is such a region. Whoever empties the dictionary again makes the entry fit again.
-
-
-def is_one_shot(s: Session) -> bool:
-    """Do the effects of this capture undo what its guards rely on?"""
-    missed = {g.source for g in s.relied.guards if g.kind in ASKED and g.payload[1] is False}
-    touched = (v for v in s.effects.touched.values() if isinstance(v, DictValue))
-    changed = [v for v in touched if v.changed and v.real is not MISSING]
-    return any(_kept(value.source) and _outgrown(value, missed) for value in changed)
-
-
-ASKED = (GuardKind.HAS_KEY, GuardKind.CONTAINS)
-
-
-def _outgrown(value: DictValue, missed: set[Source | None]) -> bool:
-    if value.unread is not None:
-        return value.source in missed
-    return len(value.entries) > len(value.real)
-
-
-def _kept(source: Source | None) -> bool:
-    """Is it an object's or a module's own? A dictionary that the caller passes may be another one in each call."""
-    parts = tuple(path(source))
-    return any(isinstance(part, Attr) for part in parts) or not any(isinstance(part, Arg) for part in parts)
 
 
 # ---------------------------------------------------------------- inputs

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.runtime.dispatch.reentrancy import COMPILING
-from dovetail.runtime.dispatch.stance import Stance, Stances
+from dovetail.runtime.dispatch.stance import RUN_ONLY, Stance, Stances
 
 
 class Registry:
@@ -47,3 +47,16 @@ class Registry:
 
 
 REGISTRY = Registry()
+
+
+def only_run(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Calls `fn` while its thread compiles nothing."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        REGISTRY.enter(RUN_ONLY)
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            REGISTRY.leave()
+
+    return run
