@@ -1,6 +1,6 @@
 """Two processes that talk over gloo and run the cases of one program, each case bounded in time.
 
-    python -m tests.distributed.ranks parallel_data RANK RANKS FOLDER
+    python -m tests.distributed.ranks parallel_data RANKS FOLDER
 
 The cases of a program are its functions whose names begin with `case_`. They run in order, in processes that are
 started once for a file of tests. After each case the ranks wait for each other, so that the next one begins in step
@@ -12,12 +12,14 @@ from __future__ import annotations
 import faulthandler
 import importlib
 import os
-import subprocess
+import signal
 import sys
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+
+from tests.forks import ROOT, python
 
 WORLD = 2
 #: Seconds that a rank waits for the other one in a collective.
@@ -26,6 +28,8 @@ PATIENCE = 60
 BOUND = 200
 #: Seconds for a whole program.
 LIMIT = 500
+#: What every rank imports.
+IMPORTED = ("torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "dovetail.pipeline")
 _MARK = "@@ "
 
 
@@ -37,23 +41,14 @@ def cases_of(module: str) -> list[str]:
 
 def outcomes(module: str, folder: Path, ranks: int = WORLD) -> dict[str, str]:
     """What each case wrote before it failed, on any rank; nothing where it passed on all."""
-    root = str(Path(__file__).resolve().parents[2])
-    settings = os.environ | {"PYTHONPATH": root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", __name__, module, str(rank), str(ranks), str(folder)],
-            env=settings | {"DOVETAIL_CACHE_DIR": str(folder / f"kept{rank}")},
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for rank in range(ranks)
-    ]  # fmt: skip
-    texts: list[str] = []
-    try:
-        texts = [each.communicate(timeout=LIMIT)[0] for each in started]
-    finally:
-        for each in started:
-            each.kill()
-    return _by_case(cases_of(module), texts)
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    words = (module, str(ranks), str(folder))
+    python("-m", "tests.distributed.ranks", *words, env=settings, timeout=LIMIT, imported=IMPORTED)
+    return _by_case(cases_of(module), [path.read_text() for path in _told(folder, ranks)])
+
+
+def _told(folder: Path, ranks: int) -> list[Path]:
+    return [folder / f"told{rank}" for rank in range(ranks)]
 
 
 def _by_case(cases: list[str], texts: list[str]) -> dict[str, str]:
@@ -65,6 +60,22 @@ def _by_case(cases: list[str], texts: list[str]) -> dict[str, str]:
             if not passed:
                 found[case] += f"rank {rank}: {told}\n"
     return found
+
+
+# ---------------------------------------------------------------- the process of which each rank is a fork
+
+
+def _start(module: str, ranks: int, folder: Path) -> None:
+    for rank, told in enumerate(_told(folder, ranks)):
+        if os.fork() == 0:
+            output = os.open(told, os.O_WRONLY | os.O_CREAT)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            os.environ["DOVETAIL_CACHE_DIR"] = str(folder / f"kept{rank}")
+            signal.alarm(LIMIT)
+            return _main(module, rank, ranks, folder)
+    for _ in range(ranks):
+        os.wait()
 
 
 # ---------------------------------------------------------------- in each of the processes
@@ -104,4 +115,4 @@ def _passes(case: Callable[[], None]) -> bool:
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    _start(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

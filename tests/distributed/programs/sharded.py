@@ -66,42 +66,50 @@ WAYS = (
 )  # fmt: skip
 
 
-def every_way(run=None, **given):
-    for way in WAYS[:4]:
+def every_way(run=None, ways=WAYS[:4], **given):
+    for way in ways:
         print(way.__name__, flush=True)
         same_training(Blocks, lambda m: sharded(m, **given), lambda m: way(m, **given), run)
 
 
+#: Layers and the whole, compiled before and after.
+TWO = (compiled_then_sharded, sharded_then_whole_compiled)
+
+
+def trains_and_compiles_once(way):
+    compiles_once(same_training(lambda: Blocks(5), sharded, way))
+
+
 def case_layers_compiled_and_then_sharded():
-    same_training(Blocks, sharded, compiled_then_sharded)
+    trains_and_compiles_once(compiled_then_sharded)
 
 
 def case_layers_sharded_and_then_compiled():
-    same_training(Blocks, sharded, sharded_then_compiled)
+    trains_and_compiles_once(sharded_then_compiled)
 
 
 def case_layers_compiled_in_place_and_then_sharded():
-    same_training(Blocks, sharded, compiled_in_place_then_sharded)
+    trains_and_compiles_once(compiled_in_place_then_sharded)
 
 
 def case_layers_sharded_and_then_compiled_in_place():
-    same_training(Blocks, sharded, sharded_then_compiled_in_place)
+    trains_and_compiles_once(sharded_then_compiled_in_place)
 
 
 def case_the_whole_compiled_and_then_sharded():
-    same_training(Blocks, sharded, whole_compiled_then_sharded)
+    trains_and_compiles_once(whole_compiled_then_sharded)
 
 
 def case_the_whole_sharded_and_then_compiled():
-    same_training(Blocks, sharded, sharded_then_whole_compiled)
+    trains_and_compiles_once(sharded_then_whole_compiled)
 
 
 def case_the_whole_sharded_and_then_compiled_in_place():
-    same_training(Blocks, sharded, whole_compiled_in_place)
+    trains_and_compiles_once(whole_compiled_in_place)
 
 
 def case_parameters_stay_gathered_until_the_backward_pass():
-    every_way(reshard_after_forward=False)
+    every_way(ways=TWO, reshard_after_forward=False)
 
 
 def case_mixed_precision():
@@ -111,7 +119,7 @@ def case_mixed_precision():
         losses, parameters = train(model, batches())
         return [t.float().round(decimals=1) for t in (losses, *parameters.values())]
 
-    every_way(run, mp_policy=policy)
+    every_way(run, TWO, mp_policy=policy)
 
 
 def case_gradients_are_accumulated_without_synchronizing():
@@ -122,7 +130,7 @@ def case_gradients_are_accumulated_without_synchronizing():
             loss.backward()
         return loss.detach()
 
-    every_way(lambda model: train(model, batches(), step))
+    every_way(lambda model: train(model, batches(), step), TWO)
 
 
 def case_evaluation_between_steps():
@@ -151,9 +159,3 @@ def case_state_has_the_same_keys():
         torch.testing.assert_close(state(other), state(plain))
         assert isinstance(other, FSDPModule) and isinstance(other, Blocks)
         other.reshard()
-
-
-def case_later_steps_compile_nothing():
-    for way in WAYS:
-        print(way.__name__, flush=True)
-        compiles_once(way(Blocks(5)))
