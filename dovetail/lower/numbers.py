@@ -37,8 +37,8 @@ def numbers_fit(row: Row, args: Any, kwargs: Any, out: Any) -> bool:
 
 def sizes_fit(row: Row, args: Any, kwargs: Any) -> bool:
     """May the operator's lowering see these arguments, as far as symbolic sizes among them are concerned?"""
-    symbolic = any(isinstance(v, dims.Poly) for v in leaves([args, kwargs]))
-    return not symbolic or row.takes_sizes or row.takes_numbers
+    taken = row.takes_sizes or row.takes_numbers
+    return taken or not any(isinstance(v, dims.Poly) for v in leaves([args, kwargs]))
 
 
 def sizes_of(program: Program) -> tuple[Symbol, ...]:

@@ -130,6 +130,8 @@ def _interval(index: Dim) -> tuple[Symbol | None, Dim, Dim]:
     """(range, first, extent) of an index that is a range plus a constant."""
     if isinstance(index, int):
         return None, index, 1
+    if type(index.sole) is Symbol and index.sole.extent is not None:
+        return index.sole, 0, index.sole.extent
     symbol = next(iter(dims.symbols(index)), None)
     if symbol is None or symbol.extent is None or len(dims.symbols(index)) != 1:
         return None, index, 1
@@ -158,8 +160,9 @@ def _is_nested(value: Expr) -> bool:
     return any(_nesting(index) > MOST_NESTED for load in value.loads for index in load.index)
 
 
+@dims.cached
 def _nesting(dim: Dim) -> int:
-    """How many quotients, remainders and the like lie in one another. Takes exponential time in the result."""
+    """How many quotients, remainders and the like lie in one another."""
     if isinstance(dim, int):
         return 0
     inside = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, dims.Binary)]
