@@ -367,10 +367,10 @@ Statement = Store | Reduce | Check
 def map_exprs(statement: Statement, of: Callable[[Expr], Expr]) -> Statement:
     """The statement computing `of(expression)`; where a Store writes is kept."""
     if isinstance(statement, Store):
-        return replace(statement, value=of(statement.value))
+        return Store(statement.buffer, statement.index, of(statement.value), statement.scan)
     if isinstance(statement, Reduce):
-        return replace(statement, value=of(statement.value))
-    return replace(statement, condition=of(statement.condition))
+        return Reduce(statement.name, statement.kind, of(statement.value), statement.dtype)
+    return Check(of(statement.condition), statement.message)
 
 
 @dataclass(frozen=True, slots=True)

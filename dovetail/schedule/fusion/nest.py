@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import field
 
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
@@ -117,11 +117,11 @@ def map_statement(
         return statement
     if isinstance(statement, Store):
         index = tuple(dims.substitute(i, mapping, moved if has_values(i) else None) for i in statement.index)
-        return replace(statement, index=index, value=moved(statement.value))
+        return Store(statement.buffer, index, moved(statement.value), statement.scan)
     if isinstance(statement, Reduce):
         name = reductions[statement.name] if reductions else statement.name
-        return replace(statement, name=name, value=moved(statement.value))
-    return replace(statement, condition=moved(statement.condition))
+        return Reduce(name, statement.kind, moved(statement.value), statement.dtype)
+    return Check(moved(statement.condition), statement.message)
 
 
 def has_values(index: Dim) -> bool:
