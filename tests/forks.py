@@ -52,6 +52,7 @@ class _Parent:
         pipe, env = subprocess.PIPE, {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, __file__, *imported]
         self.process = subprocess.Popen(command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
+        atexit.register(self.process.communicate)
 
     @classmethod
     @functools.cache
