@@ -144,5 +144,5 @@ assert torch.allclose(dovetail.compile(lambda x: torch.finfo(x.dtype)(x), fullgr
 
 
 def test_before_dovetail_is_imported() -> None:
-    done = python(PATCHED_FIRST)
+    done = python("-c", PATCHED_FIRST)
     assert done.returncode == 0, done.stderr[-2000:]
