@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from types import CodeType
 from typing import Any
@@ -100,6 +100,14 @@ class Kernel:
         """Does it take the same arguments in the same order?"""
         mine, theirs = ([b.name for b in kernel.pointers] for kernel in (self, other))
         return mine == theirs and self.sizes == other.sizes
+
+    def of_buffers(self, named: Mapping[str, Buffer], messages: tuple[str, ...]) -> Kernel:
+        """The kernel for these buffers in the place of those with their names, with its group's messages. A report is
+        everybody's."""
+        pointers = tuple(named.get(b.name, b) for b in self.pointers)
+        accesses = tuple(Access(named[a.buffer.name], a.stores) for a in self.accesses)
+        wide = None if self.wide is None else self.wide.of_buffers(named, messages)
+        return replace(self, pointers=pointers, messages=messages, accesses=accesses, wide=wide)
 
 
 @dataclass(frozen=True)

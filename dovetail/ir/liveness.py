@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dovetail.ir import loops
-from dovetail.ir.dims import has_values
 
 
 def nodes(roots: list[loops.Expr]) -> Iterator[loops.Expr]:
@@ -41,8 +40,7 @@ def unknown(root: loops.Expr, known: Callable[[loops.Expr], Any], below: Callabl
 def statement_roots(statement: loops.Store | loops.Reduce | loops.Check) -> list[loops.Expr]:
     """The expressions that a statement evaluates."""
     if isinstance(statement, loops.Store):
-        inside = [part for dim in statement.index if has_values(dim) for part in loops.value_exprs((dim,))]
-        return [statement.value, *inside]
+        return [statement.value, *loops.value_exprs(statement.index)]
     return [statement.value if isinstance(statement, loops.Reduce) else statement.condition]
 
 

@@ -44,10 +44,7 @@ def generate(
     key = (structure.key, options.numerics, options.check_kernels, target, many)
     kernel = _known.recall(key) or _known.keep(key, _Kernel(structure.renamed(), options, target, many).build())
     messages = tuple(s.message for s in group.statements() if isinstance(s, Check))
-    found = structure.by_number()
-    pointers = tuple(found.get(b.name, b) for b in kernel.pointers)  # a report is everybody's
-    accesses = tuple(Access(found[a.buffer.name], a.stores) for a in kernel.accesses)
-    return replace(kernel, pointers=pointers, messages=messages, accesses=accesses)
+    return kernel.of_buffers(structure.by_number(), messages)
 
 
 def assembled(declares: dict[str, str], library: vecmath.Library, functions: list[str]) -> str:

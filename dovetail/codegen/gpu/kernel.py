@@ -12,7 +12,6 @@ sizes alone share one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -57,19 +56,11 @@ def generate(group: Group, options: Options | None = None, many: bool = False) -
     key = (structure.key, options.numerics, options.check_kernels, device, many)
     kernel = MADE.recall(key) or MADE.keep(key, _generate(structure.renamed(), options, many))
     messages = tuple(s.message for s in group.statements() if isinstance(s, Check))
-    return _of_buffers(kernel, structure.by_number(), messages)
+    return kernel.of_buffers(structure.by_number(), messages)
 
 
 #: Kernels by structure, of the renamed groups.
 MADE = stores.Store(2000)
-
-
-def _of_buffers(kernel: Kernel, named: Mapping[str, Buffer], messages: tuple[str, ...]) -> Kernel:
-    """The kernel for these buffers in the place of those with their names, with its group's messages."""
-    pointers = tuple(named.get(b.name, b) for b in kernel.pointers)
-    accesses = tuple(Access(named[a.buffer.name], a.stores) for a in kernel.accesses)
-    wide = None if kernel.wide is None else _of_buffers(kernel.wide, named, messages)
-    return replace(kernel, pointers=pointers, messages=messages, accesses=accesses, wide=wide)
 
 
 def _generate(group: Group, options: Options, many: bool) -> Kernel:

@@ -8,7 +8,7 @@ from dataclasses import field
 from dovetail.ir import dims
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import loads_of, nodes, statement_roots
-from dovetail.ir.loops import Buffer, Check, Expr, Group, Load, Local, Reduce, Statement, Store, rewrite, value_exprs
+from dovetail.ir.loops import Buffer, Check, Expr, Group, Load, Local, Reduce, Statement, Store, rewrite
 from dovetail.ir.ranges import extent
 from dovetail.ir.records import dataclass
 from dovetail.schedule.fusion.align import Names
@@ -116,16 +116,12 @@ def map_statement(
     if not mapping and not reductions:
         return statement
     if isinstance(statement, Store):
-        index = tuple(dims.substitute(i, mapping, moved if has_values(i) else None) for i in statement.index)
+        index = tuple(dims.substitute(i, mapping, moved if dims.has_values(i) else None) for i in statement.index)
         return Store(statement.buffer, index, moved(statement.value), statement.scan)
     if isinstance(statement, Reduce):
         name = reductions[statement.name] if reductions else statement.name
         return Reduce(name, statement.kind, moved(statement.value), statement.dtype)
     return Check(moved(statement.condition), statement.message)
-
-
-def has_values(index: Dim) -> bool:
-    return any(True for _ in value_exprs((index,)))
 
 
 def extents(ranges: Iterable[Dim]) -> tuple[Dim, ...]:

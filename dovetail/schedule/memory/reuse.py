@@ -18,11 +18,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dovetail.ir import dims
-from dovetail.ir.dims import Dim
+from dovetail.ir.dims import Dim, has_values
 from dovetail.ir.liveness import last_uses, loads_of, output_buffers, reads, statement_roots, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, LibraryCall, Load, Loop, Program, Store, View
 from dovetail.ops.table import row_of
-from dovetail.schedule.fusion.nest import count, extents, has_values, linear
+from dovetail.schedule.fusion.nest import count, extents, linear
 
 
 def reuse(program: Program) -> Program:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from dovetail.ir.dims import has_values
 from dovetail.ir.liveness import loads, reads, writes
 from dovetail.ir.loops import Group, Item, Program
 from dovetail.schedule.fusion.inline import MOST_PIECES
-from dovetail.schedule.fusion.nest import has_values
 from dovetail.schedule.memory.lifetimes import Places
 from dovetail.schedule.memory.shared_concat import only_store
 
