@@ -4,6 +4,7 @@
 #   make bench-dynamic PEER=1   sizes that change: compilations, seconds, what free sizes cost
 #   make bench-warm PEER=1   the first call of a process, where another one has compiled the program before
 #   make bench-layers PEER=1   models of many equal layers: seconds to compile them whole and layer by layer
+#   make bench-distributed PEER=1   training steps of one process a GPU
 #   make bench-capture   models of many architectures: one graph each? equal to eager? seconds beside torch.compile
 #   make test ARGS="-k text"  passes arguments on to pytest
 #   make test-libraries   libraries that call torch.compile themselves, with Dovetail in its place
@@ -13,6 +14,7 @@ VENV   ?= .venv
 ARGS   ?=
 PEER   ?=
 JSON   ?= build/bench.json
+COMMA  := ,
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -20,7 +22,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-turns fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm bench-distributed test-distributed curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts fuzz-shapes fuzz-turns fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -91,6 +93,10 @@ bench-warm: $(READY)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.warm $(if $(PEER),--peer) --json build/warm.json $(ARGS)
 
+# One process for each CUDA device: replicas, sharded parameters, tensor parallelism.
+bench-distributed: $(READY)
+	$(BIN)/python -m benchmarks.distributed --contenders eager,dovetail$(if $(PEER),$(COMMA)peer) --json build/distributed.json $(ARGS)
+
 # Training runs beside eager's: their drift against that of float noise, and the plot in docs/numerics.md.
 curves: $(READY)
 	$(BIN)/python -m benchmarks.curves --svg docs/curves.svg $(ARGS)
@@ -112,6 +118,11 @@ test-gpu: $(READY)
 	$(BIN)/python -m pytest -q tests/gpu tests/codegen_gpu
 	OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --samples 1 --workers 8 --out build/opdb_gpu.jsonl
 	OPDB_DEVICE=cuda $(BIN)/python -m tests.opdb.sweep --backward --samples 1 --workers 8 --out build/opdb_gpu_backward.jsonl
+
+# The programs of tests/distributed in four processes on the CPU, then in one process for each of two GPUs.
+test-distributed: $(READY)
+	RANKS=4 $(BIN)/python -m pytest -q tests/distributed $(ARGS)
+	RANKS_BACKEND=nccl $(BIN)/python -m pytest -q -n 6 --dist loadgroup tests/distributed $(ARGS)
 
 # The first run fills the cache of kernels: compiling them under the sanitizer would take minutes.
 sanitize-gpu: $(READY)

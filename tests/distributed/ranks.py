@@ -1,6 +1,9 @@
-"""Two processes that talk over gloo and run the cases of one program, each case bounded in time.
+"""Processes that talk to each other and run the cases of one program, each case bounded in time.
 
     python -m tests.distributed.ranks parallel_data RANKS FOLDER
+
+There are two of them on the CPU, which talk over gloo. The environment's RANKS asks for more, and RANKS_BACKEND=nccl
+for one on each GPU.
 
 The cases of a program are its functions whose names begin with `case_`. They run in order, in processes that are
 started once for a file of tests. After each case the ranks wait for each other, so that the next one begins in step
@@ -21,7 +24,8 @@ from pathlib import Path
 
 from tests.forks import ROOT, python
 
-WORLD = 2
+WORLD = int(os.environ.get("RANKS", "2"))
+BACKEND = os.environ.get("RANKS_BACKEND", "gloo")
 #: Seconds that a rank waits for the other one in a collective.
 PATIENCE = 60
 #: Seconds for a case; a rank that is not done then prints where it is, and ends.
@@ -89,7 +93,11 @@ def _main(module: str, rank: int, ranks: int, folder: Path) -> None:
     timeout = timedelta(seconds=PATIENCE)
     store = dist.FileStore(str(folder / "meeting"), ranks)
     store.set_timeout(timeout)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=timeout)
+    device = torch.device("cuda", rank) if BACKEND == "nccl" else None
+    if device is not None:
+        torch.cuda.set_device(device)
+    given = {"rank": rank, "world_size": ranks, "timeout": timeout, "device_id": device}
+    dist.init_process_group(BACKEND, store=store, **given)
     program = importlib.import_module(f"tests.distributed.programs.{module}")
     for name in cases_of(module):
         print(f"{_MARK}{name}", flush=True)

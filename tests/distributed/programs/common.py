@@ -15,6 +15,8 @@ from torch import nn
 import dovetail
 
 STEPS = 3
+#: Where this process computes.
+DEVICE = torch.device("cuda", dist.get_rank()) if dist.get_backend() == "nccl" else torch.device("cpu")
 Wrap = Callable[[nn.Module], Any]
 
 
@@ -47,7 +49,7 @@ class Blocks(nn.Module):
 def batches(steps: int = STEPS, *sizes: int) -> list[torch.Tensor]:
     """Other ones on each rank."""
     generator = torch.Generator().manual_seed(dist.get_rank())
-    return [torch.randn(sizes or (4, 8), generator=generator) for _ in range(steps)]
+    return [torch.randn(sizes or (4, 8), generator=generator).to(DEVICE) for _ in range(steps)]
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -84,7 +86,7 @@ def same_training(
     Gives the compiled model.
     """
     run = run or (lambda model: train(model, batches()))
-    model = make()
+    model = make().to(DEVICE)
     wrapped = eager(copy.deepcopy(model))
     expected = run(wrapped)
     other = compiled(copy.deepcopy(model))

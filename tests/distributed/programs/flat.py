@@ -9,9 +9,9 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 import dovetail
-from tests.distributed.programs.common import Block, Blocks, batches, compiles_once, one_step, same_training
+from tests.distributed.programs.common import DEVICE, Block, Blocks, batches, compiles_once, one_step, same_training
 
-flat = functools.partial(FullyShardedDataParallel, use_orig_params=True, device_id=torch.device("cpu"))
+flat = functools.partial(FullyShardedDataParallel, use_orig_params=True, device_id=DEVICE)
 nested = functools.partial(flat, auto_wrap_policy=ModuleWrapPolicy({Block}))
 
 
@@ -95,6 +95,6 @@ def case_gradients_are_accumulated_without_synchronizing():
 
 def case_later_steps_compile_nothing():
     for wrap in (flat, nested):
-        compiles_once(dovetail.compile(wrap(Blocks(5))))
-        compiles_once(wrap(dovetail.compile(Blocks(5))))
-        compiles_once(_layers_compiled(wrap)(Blocks(5)))
+        compiles_once(dovetail.compile(wrap(Blocks(5).to(DEVICE))))
+        compiles_once(wrap(dovetail.compile(Blocks(5).to(DEVICE))))
+        compiles_once(_layers_compiled(wrap)(Blocks(5).to(DEVICE)))

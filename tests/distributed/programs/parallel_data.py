@@ -11,7 +11,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
-from tests.distributed.programs.common import Blocks, batches, compiles_once, one_step, same_training, train
+from tests.distributed.programs.common import DEVICE, Blocks, batches, compiles_once, one_step, same_training, train
 
 ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
 
@@ -173,17 +173,17 @@ def case_uneven_numbers_of_batches():
 
 
 def case_state_has_the_same_keys():
-    model = Blocks()
+    model = Blocks().to(DEVICE)
     assert list(ddp(dovetail.compile(model)).state_dict()) == list(ddp(model).state_dict())
     assert list(dovetail.compile(ddp(model)).state_dict()) == list(ddp(model).state_dict())
 
 
 def case_later_steps_compile_nothing():
     for wrap in (ddp, functools.partial(ddp, gradient_as_bucket_view=True)):
-        compiles_once(dovetail.compile(wrap(Blocks())))
-        compiles_once(wrap(dovetail.compile(Blocks())))
+        compiles_once(dovetail.compile(wrap(Blocks().to(DEVICE))))
+        compiles_once(wrap(dovetail.compile(Blocks().to(DEVICE))))
 
 
 def case_the_module_inside_is_one_graph():
-    explained = dovetail.explain(ddp(Blocks()))(*batches(1))
+    explained = dovetail.explain(ddp(Blocks().to(DEVICE)))(*batches(1))
     assert (explained.graph_count, explained.graph_break_count) == (1, 1), explained

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.distributed import pipelining
 
 import dovetail
-from tests.distributed.programs.common import Block
+from tests.distributed.programs.common import DEVICE, Block
 
 WIDTH, MICROBATCHES = 16, 4
 
@@ -16,20 +16,19 @@ WIDTH, MICROBATCHES = 16, 4
 def _stages(wrap, count):
     """This process's stages of `count`, and their modules."""
     torch.manual_seed(0)
-    blocks, rank = [Block(WIDTH) for _ in range(count)], dist.get_rank()
+    blocks, rank = [Block(WIDTH).to(DEVICE) for _ in range(count)], dist.get_rank()
     mine = range(rank, count, dist.get_world_size())
-    given = {"device": torch.device("cpu")}
-    return [pipelining.PipelineStage(wrap(blocks[k]), k, count, **given) for k in mine], [blocks[k] for k in mine]
+    return [pipelining.PipelineStage(wrap(blocks[k]), k, count, DEVICE) for k in mine], [blocks[k] for k in mine]
 
 
 def _trained(schedule, wrap, count, steps=3):
     """The losses of some steps, and the parameters then."""
     stages, blocks = _stages(wrap, count)
-    pipeline = schedule(stages if count > 2 else stages[0], MICROBATCHES, loss_fn=F.mse_loss)
+    pipeline = schedule(stages if len(stages) > 1 else stages[0], MICROBATCHES, loss_fn=F.mse_loss)
     optimizer = torch.optim.SGD([p for block in blocks for p in block.parameters()], lr=0.1)
     generator, losses = torch.Generator().manual_seed(1), []
     for _ in range(steps):
-        x = torch.randn(8, WIDTH, generator=generator)
+        x = torch.randn(8, WIDTH, generator=generator).to(DEVICE)
         first, last = dist.get_rank() == 0, dist.get_rank() == dist.get_world_size() - 1
         pipeline.step(*([x] if first else []), **({"target": x.sin(), "losses": losses} if last else {}))
         optimizer.step()
@@ -44,7 +43,9 @@ def _in_place(module):
     return module
 
 
-def _same(schedule, count=2):
+def _same(schedule, stages=1):
+    """With so many stages in each process."""
+    count = stages * dist.get_world_size()
     expected = _trained(schedule, lambda m: m, count)
     for wrap in (dovetail.compile, _in_place):
         with torch.profiler.profile() as profile:
@@ -63,19 +64,20 @@ def case_one_forward_one_backward():
 
 
 def case_several_stages_in_each_process():
-    _same(pipelining.ScheduleInterleaved1F1B, 4)
+    _same(pipelining.ScheduleInterleaved1F1B, 2)
 
 
 def case_gradients_of_inputs_come_before_those_of_parameters():
-    _same(pipelining.ScheduleInterleavedZeroBubble, 4)
+    _same(pipelining.ScheduleInterleavedZeroBubble, 2)
 
 
 def case_evaluation():
-    stages, _ = _stages(dovetail.compile, 2)
+    stages, _ = _stages(dovetail.compile, dist.get_world_size())
     pipeline = pipelining.ScheduleGPipe(stages[0], MICROBATCHES)
-    x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     with torch.no_grad():
         found = pipeline.step(*([x] if dist.get_rank() == 0 else []))
     if found is not None:
         torch.manual_seed(0)
-        torch.testing.assert_close(found, torch.nn.Sequential(Block(WIDTH), Block(WIDTH))(x))
+        whole = torch.nn.Sequential(*(Block(WIDTH) for _ in range(dist.get_world_size()))).to(DEVICE)
+        torch.testing.assert_close(found, whole(x))

@@ -8,7 +8,7 @@ from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_mo
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 import dovetail
-from tests.distributed.programs.common import Blocks, batches, compiles_once, same_training, state, train
+from tests.distributed.programs.common import DEVICE, Blocks, batches, compiles_once, same_training, state, train
 
 
 def sharded(model: nn.Module, **given) -> nn.Module:
@@ -152,7 +152,7 @@ def case_batches_of_other_sizes():
 def case_state_has_the_same_keys():
     for way in WAYS:
         print(way.__name__, flush=True)
-        plain, other = sharded(Blocks()), way(Blocks())
+        plain, other = sharded(Blocks().to(DEVICE)), way(Blocks().to(DEVICE))
         assert list(other.state_dict()) == list(plain.state_dict())
         assert list(get_model_state_dict(other)) == list(get_model_state_dict(plain))
         set_model_state_dict(other, get_model_state_dict(plain))

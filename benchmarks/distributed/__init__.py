@@ -1,0 +1,1 @@
+"""Training steps of several processes, one a device: replicas, sharded parameters and tensor parallelism."""
