@@ -55,7 +55,11 @@ def writes(node: torch.fx.Node) -> bool:
     target: Any = node.target
     if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
         return True
+    return node.op == "call_method" and target in IMPURE_METHODS or in_place(node)
+
+
+def in_place(node: torch.fx.Node) -> bool:
+    """Does it change its first argument, by its name? (`operator.and_` has its own from a word of Python's.)"""
     name = name_of(node)
-    if node.op == "call_method" and name in IMPURE_METHODS or target in IN_PLACE_OPERATORS:
-        return True
-    return name.endswith("_") and not name.endswith("__")
+    named = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
+    return named or node.target in IN_PLACE_OPERATORS

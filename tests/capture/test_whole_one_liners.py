@@ -36,6 +36,12 @@ x + x.shape[torch.tensor(0)] + [3, 5][torch.tensor(True)]
 x.sum() + torch.arange(torch.arange(x.shape[0]).to(x.dtype)[0] + 8, -torch.tensor(3.0), -2, dtype=torch.long)
 [x.view(torch.div(x.shape[0], 2, rounding_mode="trunc"), -1), x.new_zeros(torch.tensor(3) - 1)]
 torch.arange(3).tolist() + [x]
+[(t := torch.tensor(0)).add_(1), [x, 3][t]]
+[t := torch.zeros(()), t.view(1).add_(1), x if t else 3]
+[m := torch.nn.functional.pad(torch.ones(2, 3), (0, 2))[:, None].expand(2, 4, 5), x + 1 if (m > 0).all() else x - 1]
+[m := torch.zeros(2, 3), m.__setitem__((0, 1), 2), m.masked_fill_(m > 1, 5.5), (m + 1)[0].tolist(), x]
+x * (torch.ones(4).masked_fill(torch.arange(4) > 2, torch.finfo(x.dtype).min) < 0).sum().item()
+x if torch.ones(1000, 1000).tril().sum() == 500500 else x + 1
 torch.arange((p := torch.arange(9))[4] - p[1] + 2, p.new_tensor([-2])[0] - 1, -2) + x.sum()
 [dovetail.mark_static_address(x + 1), torch._dynamo.mark_static_address(x + 2), x]
 [x * i.item() for i in torch.linspace(0, 1, 3)] + [x[: torch.tensor([1, 0])[0]], x + int(torch.tensor(7) / 2)]
@@ -88,10 +94,12 @@ f"{x[0] in [1, 2]}"
 x in [1, x]
 x[0] in ["a", x[0] * 1]
 x * (x[0] in [1])
-[(t := torch.tensor(0)).add_(1), [x, 3][t]]
 [t := torch.tensor(0), t.data.add_(1), x.shape[t - 1]]
-[t := torch.zeros(()), t.view(1).add_(1), x if t else 3]
 [any(v in [2] for v in x), x[0] in [1] and x]
+[t := torch.zeros(2), t[0].add_(x[0]), x if t[0] else 3, t[1].item()]
+[t := torch.zeros(2), t.__setitem__(0, x[1]), x if t.any() else 3]
+torch.ones(3)[torch.tensor(5)].item() + x
+x if torch.zeros(2, dtype=torch.int32).copy_(torch.tensor([0.5, 3e38]))[0] else 2 * x
 """.strip().splitlines()
 
 
@@ -104,7 +112,7 @@ def test_as_in_eager_with_breaks(text):
         for call in (ours, function):
             try:
                 found.append(outcome(call))
-            except RuntimeError as error:
+            except (RuntimeError, IndexError) as error:
                 found.append(str(error))
         mine, other = found[-2:]
         assert mine == other if isinstance(other, str) else difference(mine, other) is None

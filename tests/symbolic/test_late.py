@@ -474,3 +474,37 @@ def test_found_in_what_was_written_in_an_odd_layout(find: Callable[[torch.Tensor
         theirs.copy_(mine.random_(5))
         same(compiled(mine), fn(theirs))
         same(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", ["eager", "dovetail"])
+def test_a_mask_that_is_computed_twice_selects_as_much(backend: str) -> None:
+    """Nothing is left to check, so that a graph which writes to its inputs can run one operator after the other."""
+
+    def fn(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        x[~m] += x.add_(1)[~m].sin()
+        x[m > 0] += x[m > 0].cos()
+        return x * x[(m & m).logical_not()].sum()
+
+    compiled = dovetail.compile(fn, backend=backend, fullgraph=True)
+    for mask in MASKS:
+        given = x()
+        ours, eager = given.clone(), given.clone()
+        same(compiled(ours, mask), fn(eager, mask))
+        same(ours, eager)
+
+
+@pytest.mark.parametrize(
+    "write", [torch.Tensor.logical_not_, lambda m: m[1:].fill_(True), lambda m: m.view(-1)[0].zero_()]
+)
+def test_masks_are_no_longer_equal_when_something_has_written(write: Callable[[torch.Tensor], Any]) -> None:
+    def fn(x: torch.Tensor, m: torch.Tensor) -> Any:
+        first, second, third = ~m, ~m, ~m
+        write(second)
+        found = x[first], x[second]
+        write(m)
+        return *found, x[~m], x[third]
+
+    compiled = dovetail.compile(fn)
+    for mask in MASKS:
+        given = x()
+        same(compiled(given, mask.clone()), fn(given, mask.clone()))

@@ -15,7 +15,7 @@ import torch.fx
 
 from dovetail.capture.tables.graph_functions import RANDOM, graph_functions, impure, storage_of
 from dovetail.ir.captured import AGAIN, UNDONE
-from dovetail.ir.nodes import IN_PLACE_OPERATORS, name_of, namespace_of
+from dovetail.ir.nodes import in_place, name_of, namespace_of
 from dovetail.ir.settings import SETTERS
 from dovetail.ir.source import Source
 from dovetail.ops.calls.higher_order import Apply
@@ -97,8 +97,7 @@ def harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
         return True
     if node.target in SETTERS:
         return True
-    in_place = node.target in IN_PLACE_OPERATORS or name == "__setitem__" or name.endswith("_") and name[-2:] != "__"
-    written = node.args[0] if in_place and node.args else None
+    written = node.args[0] if node.args and (name == "__setitem__" or in_place(node)) else None
     return isinstance(written, torch.fx.Node) and made_inside(written, makers)
 
 

@@ -24,10 +24,13 @@ _NEW = frozenset((aten._to_copy.default, aten.empty_like.default, aten.zeros_lik
 
 
 class Table(dict[Any, Any]):
-    """Results of one operator, each under what it depends on. `views`: may any of its arguments be one?"""
+    """Results of one operator, each under what it depends on. `views`: may any of its arguments be one?
+
+    `computes`: are the elements of its new tensors those of its arguments, computed one by one?
+    """
 
     def __init__(self, in_place: bool, views: bool) -> None:
-        self.in_place, self.views = in_place, views
+        self.in_place, self.views, self.computes = in_place, views, views and not in_place
         stores.emptied_by(self.clear)
 
     def takes(self, tensor: Any, args: tuple) -> bool:

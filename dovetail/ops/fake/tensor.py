@@ -24,6 +24,7 @@ from dovetail.ops.fake.result_spec import ENOUGH, marked, meta
 from dovetail.ops.fake.symbolic.number import PLAIN, SYMBOLIC, needed
 from dovetail.ops.fake.symbolic.size_questions import symbolic
 from dovetail.ops.fake.symbolic.symint import SizeNode, concrete
+from dovetail.ops.fake.symbolic.unbacked import active
 from dovetail.ops.fake.without_dynamo import without_dynamo
 from dovetail.ops.fake.wrapped import is_wrapper, rebuilt
 
@@ -198,10 +199,13 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     key = result_cache.key_of(table, args, kwargs, FakeTensor)
     known = table.get(key)
     if known is not None:
-        return args[0] if known is result_cache.OWN else FakeTensor(*known)
-    result = _found(func, args, kwargs)
-    if key is not None:
-        result_cache.remember(table, key, args, result, FakeTensor)
+        result = args[0] if known is result_cache.OWN else FakeTensor(*known)
+    else:
+        result = _found(func, args, kwargs)
+        if key is not None:
+            result_cache.remember(table, key, args, result, FakeTensor)
+    if table.computes and result.dtype is torch.bool and (sizes := active()) is not None:
+        sizes.masks.note(func, args, kwargs, result)
     return result
 
 

@@ -21,6 +21,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir import dimforms, dims, dimvalues
 from dovetail.ir.dims import Dim, Poly, Symbol
 from dovetail.ir.records import dataclass
+from dovetail.ops.fake.symbolic.equal_masks import Masks
 
 EQUAL, UNEQUAL, AT_LEAST = "==", "!=", ">="
 DECLARED, MARKED = "dynamic_shapes", "mark_dynamic"  # where facts come from that the user states
@@ -71,6 +72,7 @@ class Sizes:
         self.named: dict[str, tuple[Dim, int]] = {}  # by the user: the first size, and how many times it
         self.unnamed = False  # is a text with what a symbol is called in it a mistake?
         self.counts: dict[Any, tuple[Any, int, Dim]] = {}  # of tensors, with their versions: what was found out of them
+        self.masks = Masks()
 
     def symbol(self, name: str, hint: int, lo: int = 0) -> Dim:
         """A new symbol of at least `lo`, whose value in this call is `hint`."""

@@ -77,6 +77,7 @@ def _count(sizes: Sizes, mask: torch.Tensor, operator: str, kind: str = "selecte
     """How many elements of a mask are not zero: one symbol, as long as nothing writes to it."""
     if mask.is_inference():
         return sizes.unbacked_symbol(operator, lo)
+    mask = sizes.masks.first(mask)
     key = kind, id(mask)
     known = sizes.counts.get(key)
     if known is None or known[1] != mask._version:
