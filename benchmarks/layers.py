@@ -1,6 +1,6 @@
 """`make bench-layers`: what a model of many equal layers costs to compile and to run, by the number of its layers.
 
-python -m benchmarks.layers [--training] [--peer] [--layers N ...] [--json FILE]
+python -m benchmarks.layers [--training] [--peer] [--layers N ...] [--device cuda] [--json FILE]
 
 A Llama-like decoder is compiled whole, as one graph, and layer by layer, where equal layers share what was compiled of
 the first one. Each figure comes from a fresh process with empty caches: of the first call, with the compiler's import,
@@ -80,16 +80,18 @@ def compiled(contender: Contender, model: Decoder, way: str) -> nn.Module:
     return model
 
 
-def timed(layers: int, name: str, way: str, training: bool) -> dict[str, float]:
+def timed(layers: int, name: str, way: str, training: bool, device: str) -> dict[str, float]:
     """Seconds of the first call, processor seconds of it, and seconds of a later call, the quickest round of some."""
     torch.manual_seed(0)
-    model, words = Decoder(layers), torch.randint(0, WORDS, (2, 64))
+    model, words = Decoder(layers).to(device), torch.randint(0, WORDS, (2, 64), device=device)
 
     def call() -> None:
         with torch.set_grad_enabled(training):
             result = program(words)
         if training:
             result.sum().backward()
+        if device == "cuda":
+            torch.cuda.synchronize()
 
     program: Any = model
     call()  # PyTorch's own first call is not the compiler's
@@ -100,11 +102,11 @@ def timed(layers: int, name: str, way: str, training: bool) -> dict[str, float]:
     return {"first": first, "busy": busy, "steady": min(measure.interleaved([call], ROUNDS)[0])}
 
 
-def measured(layers: int, name: str, way: str, training: bool) -> dict[str, Any]:
+def measured(layers: int, name: str, way: str, training: bool, device: str) -> dict[str, Any]:
     """The same in a process of its own; or {"failed": why}."""
     with tempfile.TemporaryDirectory(prefix="bench") as caches:
         try:
-            return run_worker("timed", str(layers), [name, way, str(int(training))], Path(caches), MODULE)
+            return run_worker("timed", str(layers), [name, way, str(int(training)), device], Path(caches), MODULE)
         except WorkerFailed as error:
             return {"failed": str(error)}
 
@@ -138,7 +140,7 @@ def main() -> int:
             for name, way in ways:
                 title = f"{CONTENDERS[name].title}, {way}" if name != EAGER.name else EAGER.title
                 status.update(f"{layers} layers: {title}")
-                rows[layers][title] = measured(layers, name, way, options.training)
+                rows[layers][title] = measured(layers, name, way, options.training, options.device)
     console = Console(width=150)
     console.print(table(rows, options.training))
     failed = [f"{what}: {found['failed']}" for row in rows.values() for what, found in row.items() if "failed" in found]
@@ -154,15 +156,16 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--training", action="store_true", help="forward and backward, in place of inference")
     parser.add_argument("--peer", action="store_true", help="measure torch.compile as well (takes minutes)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the model is")
     parser.add_argument("--layers", type=int, nargs="+", default=[6, 12, 24, 48], metavar="N")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     return parser.parse_args()
 
 
 def child() -> None:
-    """`python -m benchmarks.layers timed LAYERS CONTENDER WAY TRAINING` prints one line of JSON."""
-    _, _, layers, name, way, training = sys.argv
-    print(json.dumps(timed(int(layers), name, way, training == "1")), flush=True)
+    """`python -m benchmarks.layers timed LAYERS CONTENDER WAY TRAINING DEVICE` prints one line of JSON."""
+    _, _, layers, name, way, training, device = sys.argv
+    print(json.dumps(timed(int(layers), name, way, training == "1", device)), flush=True)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,24 @@ def test_results(dtype, width, mask_mod, score_mod, heads, rows, keys):
         assert error < (4e-5 if dtype is torch.float32 else 4 * torch.finfo(dtype).eps)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("mask_mod, score_mod", [(None, capped), (window, alibi), (odd_rows, None)])
+def test_sizes_that_vary(dtype, mask_mod, score_mod):
+    """One program for all of them; a mask is made for each, as callers do."""
+
+    def fn(q, k, v, mask):
+        return flex_attention(q, k, v, score_mod, mask, enable_gqa=True)
+
+    compiled = dovetail.compile(fn, fullgraph=True, dynamic=True)
+    for rows, keys in (600, 600), (257, 257), (1024, 1024), (100, 900), (600, 600):
+        mask = None if mask_mod is None else create_block_mask(mask_mod, None, None, rows, keys, "cuda")
+        tensors = inputs(dtype, (4, 2), rows, keys, 64)
+        exact = results(lambda *t, mask=mask: fn(*t, mask), [t.detach().double().requires_grad_() for t in tensors])
+        for mine, wanted in zip(results(lambda *t, mask=mask: compiled(*t, mask), tensors), exact, strict=True):
+            error = float((mine.double() - wanted).abs().max() / wanted.abs().max())
+            assert error < (4e-5 if dtype is torch.float32 else 4 * torch.finfo(dtype).eps)
+
+
 def looked_up(t):
     return lambda score, b, h, i, j: torch.tanh(score * t["number"]) + t["ranks"][t["rank"][i, j], h] * t["rows"][b, j]
 
