@@ -7,8 +7,9 @@ import itertools
 import pytest
 import torch
 
-from dovetail.ops.fake import to_fake
+from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.table import functional_row
 
 aten = torch.ops.aten
 X, GRADIENT, PADDED = torch.randn(2, 4, 6, 6), torch.randn(2, 4, 6, 6), torch.randn(2, 4, 9, 10)
@@ -64,3 +65,23 @@ def test_lines_that_were_convolved(transposed, dtype):
     for given in itertools.product(*((t, t.mT.contiguous().mT) for t in (gradient, x, w))):
         real = aten.convolution_backward.default(*given, *rest, ALL)
         assert seen(real) == seen(run(aten.convolution_backward.default, (*map(to_fake, given), *rest, ALL), {}))
+
+
+@pytest.mark.parametrize("operator", ["native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("sizes, last", [((2, 3, 4, 5), None), ((2, 3, 4, 5), torch.channels_last), ((6, 3), None)])
+def test_batch_norms_of_a_gpu_are_told_as_by_pytorchs_own_decomposition(operator, dtype, training, sizes, last):
+    """Which takes milliseconds each: it is written for `meta` tensors, whose statistics are those of a GPU."""
+
+    gpu, wide = torch.device("cuda", 0), torch.promote_types(dtype, torch.float32)
+    x = torch.empty(sizes, dtype=dtype, device="meta").contiguous(memory_format=last or torch.contiguous_format)
+    channels = [torch.empty(3, dtype=wide, device="meta") for _ in range(4)]
+
+    def check(function, *given):
+        fakes = [FakeTensor(g.shape, g.stride(), g.dtype, gpu) if isinstance(g, torch.Tensor) else g for g in given]
+        told, wanted = functional_row(function).shape(*fakes), function(*given)
+        assert [(t.sizes, t.strides, t.dtype) for t in told] == [(t.shape, t.stride(), t.dtype) for t in wanted]
+
+    check(getattr(aten, operator).default, x, *channels, training, 0.1, 1e-5)
+    check(aten.native_batch_norm_backward.default, x, x, *channels[:1], *channels, True, 1e-5, ALL)

@@ -191,7 +191,7 @@ def batch_norm_eval(
     return result, *unused_statistics(emit, out[1:], mean, var, eps)
 
 
-@ROWS("aten::cudnn_batch_norm")
+@ROWS("aten::cudnn_batch_norm", shape=images.batch_norm_cudnn)
 @ROWS("aten::native_batch_norm", "aten::_native_batch_norm_legit", shape=images.batch_norm, trial=trials.BATCH_NORM)
 def batch_norm(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, mean: Value | None,

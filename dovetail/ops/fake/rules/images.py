@@ -32,7 +32,9 @@ def image(sizes: tuple, like: torch.Tensor, last: bool | None = None) -> Spec:
 
 
 def batch_norm_eval(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, *_: Any) -> Any:
-    """Inference: the statistics come back empty."""
+    """Inference: the statistics come back empty; on a GPU they are the running ones."""
+    if _image_on_gpu(x) and mean is not None:
+        return image(tuple(x.shape), x), *_wide_statistics(x)
     if x.layout is not torch.strided or not on_host(x):
         return NotImplemented
     nothing = Spec((0,), (1,), (mean if mean is not None else x).dtype, x.device)
@@ -43,11 +45,34 @@ def batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, tra
     """The image in its memory format; in training, with two statistics a channel."""
     if not training:
         return batch_norm_eval(x, weight, bias, mean, var)
+    if _image_on_gpu(x):
+        return image(tuple(x.shape), x), *_wide_statistics(x)
     if x.layout is not torch.strided or not on_host(x) or not x.dtype.is_floating_point:
         return NotImplemented
     wide = any(t is not None and t.dtype is torch.float32 for t in (weight, bias, mean, var))
     statistic = Spec((x.shape[1],), (1,), torch.float32 if wide else x.dtype, x.device)
     return image(tuple(x.shape), x), statistic, statistic
+
+
+def _image_on_gpu(x: torch.Tensor) -> bool:
+    """Does it lie as its own memory format says? Then the result does, whichever of the GPU's functions computes it."""
+    if not on_gpu(x) or x.layout is not torch.strided or not x.dtype.is_floating_point:
+        return False
+    return all_same(x.stride(), image(tuple(x.shape), x).strides)
+
+
+def _wide_statistics(x: torch.Tensor) -> tuple[Spec, Spec]:
+    wide = torch.float32 if x.dtype.itemsize < 4 else x.dtype
+    return (Spec((x.shape[1],), (1,), wide, x.device),) * 2
+
+
+def batch_norm_cudnn(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: Any) -> Any:
+    """As `batch_norm`, without statistics in inference, and with what cuDNN keeps for a backward pass."""
+    found = batch_norm(x, weight, bias, mean, var, training, *rest)
+    if found is NotImplemented:
+        return found
+    statistics = found[1:] if training else (Spec((0,), (1,), weight.dtype, x.device),) * 2
+    return found[0], *statistics, Spec((0,), (1,), torch.uint8, x.device)
 
 
 def batch_norm_alone(x: torch.Tensor, weight: Any, bias: Any, training: bool, *rest: Any) -> Any:
@@ -59,9 +84,7 @@ def batch_norm_update(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: A
     """With a fourth result of no bytes on the CPU, kept for a backward pass on other devices."""
     found = batch_norm(x, weight, bias, mean, var, True, *rest)
     if on_gpu(x) and x.layout is torch.strided:
-        wide = torch.float32 if x.dtype.itemsize < 4 else x.dtype
-        statistic = Spec((x.shape[1],), (1,), wide, x.device)
-        found = image(tuple(x.shape), x), statistic, statistic
+        found = image(tuple(x.shape), x), *_wide_statistics(x)
     if found is NotImplemented:
         return found
     return *found, Spec((0,), (1,), torch.uint8, x.device), *(fresh(tuple(t.shape), (1,), t) for t in (mean, var))
@@ -304,8 +327,8 @@ def channel_shuffle(x: torch.Tensor, groups: int) -> Any:
 def batch_norm_backward(gradient: torch.Tensor, x: torch.Tensor, weight: Any, *rest: Any) -> Any:
     """The image's gradient, and those of weight and bias, in one piece each."""
     mask = rest[-1]
-    plain = on_host(x) and gradient.dtype == x.dtype and x.layout is torch.strided
-    if not plain or weight is None and any(mask[1:]):
+    plain = on_host(x) and x.layout is torch.strided or _image_on_gpu(x)
+    if not plain or gradient.dtype != x.dtype or weight is None and any(mask[1:]):
         return NotImplemented
     parts = fresh((x.shape[1],), (1,), weight) if weight is not None else None
     return image(tuple(x.shape), x) if mask[0] else None, *(parts if wanted else None for wanted in mask[1:])
