@@ -22,18 +22,20 @@ from dovetail.diagnostics.events import Events
 from dovetail.ir.aten import AtenGraph, JointGraph, Pair, results_of
 from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED
 from dovetail.ir.checks import CHECKING
-from dovetail.ir.kernel import HostProgram, Kernel
+from dovetail.ir.kernel import Buckets, HostProgram, Kernel
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES
-from dovetail.runtime.call.autograd import CompiledPair, differentiable, partly_of, unheard, without_gradient
+from dovetail.runtime.call import autograd
+from dovetail.runtime.call import buckets as in_nodes
+from dovetail.runtime.call.autograd import CompiledPair, partly_of, unheard, without_gradient
 from dovetail.runtime.call.double_backward import Replay
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.call.program import load as load_program
 from dovetail.runtime.call.program import load_stages
 from dovetail.runtime.dispatch.restore_modes import mode_changes
-from dovetail.runtime.gpu.graphs import Recorder, aside
+from dovetail.runtime.gpu.graphs import BucketRecorder, Recorder, aside
 from dovetail.runtime.gpu.warm_up import warm_up
 
 Compiled = Callable[..., Sequence[Any]]
@@ -68,6 +70,11 @@ class Single:
         return any(kernel.messages for kernel in self.host.kernels) or f"dovetail_{CHECKING}" in self.host.names
 
     @property
+    def buckets(self) -> Buckets:
+        """The places of the results that it gives together, if it does not give all of them at the end."""
+        return self.host.buckets
+
+    @property
     def recorded(self) -> bool:
         """Does it become CUDA graphs?"""
         return self.gpu is not None and not self.gpu.why
@@ -80,7 +87,7 @@ class Single:
             facts, why = self.gpu.facts, self.gpu.why
             place = functools.partial(aside, facts.device, facts.products) if not why else nullcontext
             call = load_program(host, load_kernels(host.kernels, self.gpu.loops, place), title)
-        return through_graphs(call, facts, why, events, self.consumes, self.prefix)
+        return through_graphs(call, facts, why, events, self.consumes, self.prefix, self.buckets)
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class Parts:
     parts: tuple[Single, ...]
 
     known = checks = True
+    buckets = ()
 
     @property
     def recorded(self) -> bool:
@@ -108,6 +116,7 @@ class Operators:
     consumes: bool
 
     known = checks = recorded = False
+    buckets = ()
 
     def load(self, events: Events) -> Compiled:
         return (lambda box: self.call(*box)) if self.consumes else self.call
@@ -125,8 +134,9 @@ def load_kernels(
 
 
 def through_graphs(
-    call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool, prefix: str = ""
-) -> Compiled:
+    call: Compiled, facts: GraphFacts, why: str, events: Events, consumes: bool, prefix: str = "",
+    buckets: Buckets = (),
+) -> Compiled:  # fmt: skip
     """`call` through CUDA graphs, unless there is a reason `why` not."""
 
     def report(why: str) -> None:
@@ -136,7 +146,8 @@ def through_graphs(
         report(f"no CUDA graph: {why}")
         return call
     plain = call if not consumes else lambda *inputs: call(list(inputs))
-    recorder = Recorder(plain, facts, report, events.title(prefix))
+    told = plain, facts, report, events.title(prefix)
+    recorder = BucketRecorder(*told, buckets) if buckets else Recorder(*told)
     return recorder if not consumes else lambda box: recorder(*box)
 
 
@@ -254,16 +265,23 @@ def assemble(plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, parti
         return called(plan.call, plan.program.load(events), graph, events, fakes, plan.aten)
     joint, pair = plan.joint, plan.pair
     forward = called(plan.inner, plan.forward.load(events), graph, events, fakes, pair.forward)
-    backward = plan.backward.load(events)
+    backward, buckets = plan.backward.load(events), plan.backward.buckets
     replay = None if plan.once else Replay(graph.forward, joint)
 
     def some(there: int) -> tuple[Compiled, bool]:
         assert partial is not None
         program, takes_all = partial(there)
-        return program.load(events), takes_all
+        call: Any = program.load(events)
+        if buckets and not program.buckets:
+            call = in_nodes.in_steps(call, buckets)
+        return call, takes_all
 
     compiled = CompiledPair(forward, backward, some, replay, plan.random, plan.once, graph.meta.get(FAILED, unheard))
-    return called(plan.call, differentiable(joint, pair, compiled), graph, events, fakes, joint.aten)
+    if buckets:
+        run = in_nodes.differentiable(joint, pair, compiled, buckets)
+    else:
+        run = autograd.differentiable(joint, pair, compiled)
+    return called(plan.call, run, graph, events, fakes, joint.aten)
 
 
 def called(

@@ -27,18 +27,27 @@ from dovetail.products import multiply_in_kernels
 from dovetail.repeats import Irregular
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
-from dovetail.schedule import gather, graph_facts, plan_memory, reuse, schedule, unrecordable
+from dovetail.schedule import gather, graph_facts, in_buckets, plan_memory, reuse, schedule, unrecordable
 
 #: Of a program as lowered, scheduled, and what schedules one: the scheduled one whose texts are wanted.
 Change = Callable[[Program, Program, Callable[[Program], Program]], Program]
+#: The program, scheduled, with its outputs in buckets.
+Divide = Callable[[Program], Program]
+
+
+def dividing(options: Options) -> Divide | None:
+    """Puts the gradients of a backward program in buckets, where somebody wants them early."""
+    limits = options.buckets
+    return None if limits is None else lambda program: in_buckets(program, *limits)
 
 
 def build(
     aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "",
-    unfold: Change | None = None, own: bool = True,
+    unfold: Change | None = None, divide: Divide | None = None, own: bool = True,
 ) -> Built | None:  # fmt: skip
     """From operators to texts; None if the graph computes where there are no kernels. `own`: are its inputs those of
-    the compiled function, unless the callable takes a list? `unfold` gives the scheduled program more turns."""
+    the compiled function, unless the callable takes a list? `unfold` gives the scheduled program more turns, `divide`
+    buckets, but for one that is run in parts."""
     own = own and not consumes
     stages = in_stages(aten)
     if stages is None and not options.without_graphs:
@@ -47,7 +56,7 @@ def build(
         if unfold is not None:
             raise Irregular("the graph is run in parts")
         return _build_stages(stages, consumes, options, events, prefix, own)
-    return _build(aten, consumes, options, events, prefix, own=own, unfold=unfold)
+    return _build(aten, consumes, options, events, prefix, own=own, unfold=unfold, divide=divide)
 
 
 def _build_stages(
@@ -69,7 +78,7 @@ def _build_stages(
 
 def _build(
     aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str, waits: str = "",
-    moving: Sequence[int] = (), own: bool = False, unfold: Change | None = None,
+    moving: Sequence[int] = (), own: bool = False, unfold: Change | None = None, divide: Divide | None = None,
 ) -> Single | None:  # fmt: skip
     """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
     are made anew for each call. `own`: are the others those of the compiled function?"""
@@ -88,6 +97,8 @@ def _build(
         with events.stage(f"{prefix}unfold"):
             few, scheduled = scheduled, unfold(loops, scheduled, lambda program: schedule(program, options))
             saved += len(scheduled.outputs) - len(few.outputs) if saved else 0
+    if divide is not None:
+        scheduled = divide(scheduled)
     events.artifact("schedule", lambda: program_text(scheduled))
     events.artifact("fusion", lambda: fusion_text(loops, scheduled))
 

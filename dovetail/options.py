@@ -46,6 +46,7 @@ class Options:
     check_kernels: bool = False  # every access against its buffer's extent, every library call against its promise
     debug_dir: str | None = None
     reorderable_logging_functions: frozenset[Any] = REORDERABLE
+    buckets: tuple[int, int] | None = None  # bytes of gradients that leave a backward pass together, at first and later
     standalone: bool = False  # the graph is kept without its guards: it runs in any grad mode
 
     @property

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,7 @@ from dovetail.assembly import (
 from dovetail.autograd import draws, partition, unrepeatable
 from dovetail.autograd.partial_backward import tells_sizes, without
 from dovetail.autograd.partition import exposed
-from dovetail.building import Change, build, scheduled_loops
+from dovetail.building import Change, Divide, build, dividing, scheduled_loops
 from dovetail.callees import HOOKS
 from dovetail.capture.driver import capture, capture_with_breaks
 from dovetail.capture.interpreter.tracing_log import Watch
@@ -66,6 +67,7 @@ from dovetail.ir.aten import (
 from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Captured, MadeForOneCall
 from dovetail.ir.checks import assumed
 from dovetail.ir.graphtext import graph_text
+from dovetail.ir.kernel import Buckets
 from dovetail.ir.loops import Program
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import turns_settings
@@ -94,6 +96,7 @@ from dovetail.runtime.call.wrapped import Again, depends, put_together
 from dovetail.runtime.call.wrapped import differentiable as differentiable_whole
 from dovetail.runtime.call.wrapped import inference as inference_whole
 from dovetail.runtime.dispatch.reentrancy import allowed
+from dovetail.schedule import divided
 
 if TYPE_CHECKING:
     from dovetail.compilation import Compilation
@@ -211,7 +214,7 @@ MOST_PARTIAL = 8  # backward programs of a function for some of its results; fur
 #: Compiles one functional graph, `(graph, consumes, options, events, prefix of stages)`; None where it cannot.
 #: `consumes`: its callable takes a list of the inputs, which it empties.
 #: The last argument changes the scheduled program.
-Builder = Callable[[AtenGraph, bool, Options, Events, str, Change | None], Built | None]
+Builder = Callable[..., Built | None]
 
 
 @dataclass(frozen=True)
@@ -274,7 +277,7 @@ class Stages:
             return None, None
         events.artifact("aot_graphs", lambda: aten_text(found))
         overlaps = several_in_one_place(fakes, [k for k, _ in found.mutated])
-        program = None if overlaps else self.builder(found, False, self.options, events, "", None)
+        program = None if overlaps else self.builder(found, False, self.options, events)
         if program is None:
             return None, None
         return inference(program, found, graph, needs_autograd(fakes), used, self.late), None
@@ -290,11 +293,12 @@ class Stages:
 
     def train(self, joint: JointGraph) -> tuple[Plan | None, Partial | None]:
         pair = self.pair(joint)
-        halves = None if several_in_one_place(self.fakes, written_by(joint)) else self.halves(pair)
+        overlaps = several_in_one_place(self.fakes, written_by(joint))
+        halves = None if overlaps else self.halves(pair, dividing(self.options))
         if halves is None:
             return None, None
         plan = training(halves, joint, pair, self.graph, draws(pair.forward), unrepeatable(joint), self.late)
-        return plan, self.partial(joint, pair)
+        return plan, self.partial(joint, pair, halves[1].buckets)
 
     def pair(self, joint: JointGraph) -> Pair:
         self.events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
@@ -304,18 +308,19 @@ class Stages:
         self.events.artifact("aot_graphs", text)
         return pair
 
-    def halves(self, pair: Pair) -> tuple[Built, Built] | None:
-        forward = self.builder(pair.forward, False, self.options, self.events, "forward ", None)
-        backward = self.builder(pair.backward, True, self.options, self.events, "backward ", None)
+    def halves(self, pair: Pair, divide: Divide | None = None) -> tuple[Built, Built] | None:
+        forward = self.builder(pair.forward, False, self.options, self.events, "forward ")
+        backward = self.builder(pair.backward, True, self.options, self.events, "backward ", divide=divide)
         return None if forward is None or backward is None else (forward, backward)
 
     def partial(
-        self, joint: JointGraph, pair: Pair, unfolding: Callable[[Set[str]], Change] | None = None
+        self, joint: JointGraph, pair: Pair, buckets: Buckets, unfolding: Callable[[Set[str]], Change] | None = None
     ) -> Partial:
-        """Makes the backward program for some of the tangents, when a call first needs it. `unfolding` gives that of a
-        graph of few turns all of them; it is told which tangents are absent."""
+        """Makes the backward program for some of the tangents, when a call first needs it. `buckets` are those of the
+        whole. `unfolding` gives that of a graph of few turns all of them; it is told which tangents are absent."""
         tangents, events = [name for name, _ in joint.tangents], self.events
         left, irregular = MOST_PARTIAL, dict[int, str]()
+        divide = functools.partial(divided, buckets=buckets) if buckets else None
 
         def made(there: int) -> tuple[Built, bool]:
             nonlocal left
@@ -329,7 +334,7 @@ class Stages:
                 raise NoPartial(irregular[there])
             try:
                 unfold = None if unfolding is None else unfolding(absent)
-                program = builder(graph, True, self.options, events, "backward ", unfold)
+                program = builder(graph, True, self.options, events, "backward ", unfold=unfold, divide=divide)
             except Irregular as error:
                 irregular[there] = f"its turns are not equal: {error}"
                 raise NoPartial(irregular[there]) from error
@@ -388,13 +393,14 @@ class Stages:
             others = self.loops(without_tangents(fewer, less, absent), "backward ")
             return Unfolding(given.without(gone), others, inputs)
 
-        backward = self.builder(pair.backward, True, options, events, "backward ", unfolding(frozenset()))
+        change = unfolding(frozenset())
+        backward = self.builder(pair.backward, True, options, events, "backward ", change, dividing(options))
         if backward is None:
             return None
         both = whole_pair(pair, inputs, unfold.outputs, given)
         draw = draws(pair.forward), unrepeatable(few)
         plan = training((forward, backward), whole, both, self.graph, *draw, self.late, turns=True)
-        return plan, self.partial(few, pair, unfolding)
+        return plan, self.partial(few, pair, backward.buckets, unfolding)
 
     def loops(self, aten: AtenGraph, prefix: str) -> tuple[Program, Program] | None:
         """The program of a graph that is not to run, as lowered and scheduled."""
@@ -425,7 +431,7 @@ class Stages:
         aten = apart.aten
         self.events.artifact("aot_graphs", lambda: aten_text(aten))
         outputs = compile_output_builder(aten.returned, inputs_of(apart), results_of(aten))
-        program = self.builder(aten, False, self.options, self.events, "", None)
+        program = self.builder(aten, False, self.options, self.events)
         if program is None:
             return None
         around = replace(program_call(program, aten), no_grad=needs_autograd(self.fakes))
@@ -471,10 +477,10 @@ def without_tangents(joint: JointGraph, pair: Pair, absent: Set[str]) -> AtenGra
 
 
 def partials(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, turns: bool
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, turns: bool, buckets: Buckets
 ) -> Partial:
     """What makes backward programs for some of the results of a graph that was compiled for training before. `turns`:
-    was it as one of equal turns? (`Training.turns`)"""
+    was it as one of equal turns? (`Training.turns`) `buckets`: those of the backward program."""
     stages = Stages(graph, fakes, options, events, build, shortens=turns)
     if turns:
         found = stages.shortened(())
@@ -483,10 +489,10 @@ def partials(
         return found[1]
     joint = normalize_joint(graph, fakes, options)
     assert isinstance(joint, JointGraph)
-    return stages.partial(joint, partition(joint))
+    return stages.partial(joint, partition(joint), buckets)
 
 
 def _operators(
-    aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "", unfold: Change | None = None
+    aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "", **changes: Any
 ) -> Built | None:
     return None if in_stages(aten) is not None else Operators(interpreter(aten), consumes)

@@ -25,6 +25,7 @@ from dovetail.diagnostics.times import RECORDS
 from dovetail.diagnostics.trace import trace, warned
 from dovetail.interop import torch_settings
 from dovetail.interop.backends import BACKENDS, BUILT_IN
+from dovetail.interop.data_parallel import bucket_bytes
 from dovetail.ir.captured import Continuation, varying_names
 from dovetail.ir.outside import outside_reason
 from dovetail.ir.process import grow_old
@@ -102,7 +103,7 @@ class Request:
             capture_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops and backend in BUILT_IN,
             capture_scalar_outputs=scalars or self.fullgraph,
             dynamic=(dynamic if self.dynamic is None else self.dynamic) if config.dynamic_shapes else False,
-            debug_dir=config.debug_dir if config.compile_debug else None,
+            debug_dir=config.debug_dir if config.compile_debug else None, buckets=bucket_bytes(),
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip
 

@@ -20,6 +20,8 @@ ALIGNMENT = 64  # bytes: one cache line, one AVX-512 vector
 REPORT = "report"
 #: What a word of a report holds as long as no access has failed.
 NOTHING = -(2**63)
+#: Places of a program's outputs: those that the caller gets together, before later ones are computed.
+Buckets = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,9 @@ class HostProgram:
 
     With `symbolic` sizes it also defines `sizes(*inputs)` and `measure(*sizes)`, whose result begins with the number of
     bytes and is the second argument of `run` and the third of `views`.
+
+    With `buckets`, places of outputs, `run` is a generator, to which inputs are given in a list, and which gives each
+    bucket in that list, before it yields or ends.
     """
 
     text: str
@@ -146,6 +151,7 @@ class HostProgram:
     lasting: Mapping[str, int] = field(default_factory=dict)
     symbolic: bool = False
     launches: Mapping[int, str] = field(default_factory=dict)
+    buckets: Buckets = ()
 
     @cached_property
     def code(self) -> CodeType:

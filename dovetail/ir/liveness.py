@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -142,6 +143,23 @@ def view_roots(program: loops.Program) -> dict[str, str]:
         if isinstance(item, loops.View):
             roots[item.result.name] = roots.get(item.base.name, item.base.name)
     return roots
+
+
+def output_ends(program: loops.Program) -> list[int]:
+    """For each output the position of the last item that touches its memory; -1 if none does."""
+    roots = view_roots(program)
+    touched = {
+        roots.get(name, name): position
+        for position, item in enumerate(program.items) for name in (*reads(item), *writes(item))
+    }  # fmt: skip
+    names = [o.value.name if isinstance(o.value, loops.Buffer) else "" for o in program.outputs]
+    return [touched.get(roots.get(name, name), -1) for name in names]
+
+
+def bucket_ends(program: loops.Program) -> list[int]:
+    """For each bucket the position of the last item that touches the memory of its outputs, or of an earlier one's."""
+    ends = output_ends(program)
+    return list(itertools.accumulate((max(ends[k] for k in bucket) for bucket in program.buckets), max))
 
 
 def last_uses(program: loops.Program) -> dict[str, int]:

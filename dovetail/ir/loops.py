@@ -1,7 +1,7 @@
 """The loop IR: what `lower` produces, `schedule` rearranges and `codegen` prints.
 
     Program = inputs: Buffer*, items: Item*, outputs: Output*, sizes: Symbol*, numbers: (place, Param)*,
-              measured: (Param, Dim)*
+              measured: (Param, Dim)*, buckets: (place*)*
     Item    = Group | LibraryCall | View | Batch(Group*)
     Group   = name, outer: Range*, loops: Loop*, locals: Buffer*      one kernel
     Loop    = inner: Range*, body: Statement*
@@ -329,8 +329,7 @@ class Buffer:
 @dataclass(frozen=True, slots=True)
 class Store:
     """`buffer[index] = value`. With a `scan` (sum prod min max logsum) what is stored is that of the loop's values so
-    far, this one included, in the order of its inner ranges, begun anew at each outer index.
-    """
+    far, this one included, in the order of its inner ranges, begun anew at each outer index."""
 
     buffer: Buffer
     index: tuple[Dim, ...]
@@ -453,6 +452,7 @@ class Program:
 
     `numbers` are the inputs that are no tensors, each with its place among all that the caller gives. Those that are
     sizes are `measured`: what their value is in terms of `sizes`, all the symbols that occur.
+    `buckets`: the outputs that the caller gets together, before later ones are computed; none: all come at the end.
     """
 
     inputs: tuple[Buffer, ...]
@@ -465,6 +465,7 @@ class Program:
     measured: tuple[tuple[Param, Dim], ...] = ()
     lines: Mapping[str, tuple] = field(default_factory=dict, compare=False)
     opaque: frozenset[str] = frozenset()  # inputs whose sizes are not what they seem: see `Row.opaque`
+    buckets: tuple[tuple[int, ...], ...] = ()
 
     def with_items(self, items: tuple[Item, ...]) -> Program:
         """The same program with other groups and calls."""

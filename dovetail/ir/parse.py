@@ -49,6 +49,7 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None) -> loop
     return loops.Program(
         tuple(reader.inputs), tuple(reader.items), tuple(reader.outputs), tuple(reader.mutated), tuple(reader.sizes),
         dict(reader.constants), tuple(reader.numbers), tuple(reader.measured),
+        buckets=tuple(tuple(reader.buckets[k]) for k in sorted(reader.buckets)),
     )
 
 
@@ -70,6 +71,7 @@ class _Reader:
         self.inputs: list[loops.Buffer] = []
         self.items: list = []
         self.outputs: list[loops.Output] = []
+        self.buckets: dict[int, list[int]] = {}
         self.mutated: list[tuple[loops.Buffer, loops.Buffer]] = []
         self.sizes: list[Symbol] = []
         self.constants: dict[str, Any] = {}
@@ -157,6 +159,9 @@ class _Reader:
 
     def output(self, rest: str) -> None:
         value, _, kind = rest.partition(" as ")
+        value, _, bucket = value.partition(" in bucket ")
+        if bucket:
+            self.buckets.setdefault(int(bucket), []).append(len(self.outputs))
         argument = self.argument(ast.parse(value, mode="eval").body)
         argument = argument.buffer if isinstance(argument, loops.BufferRef) else argument
         self.outputs.append(loops.Output(argument, {"": None, "view": True, "base": False}[kind]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import FunctionType, SimpleNamespace
 from typing import Any
@@ -60,11 +60,23 @@ class ProfiledCall:
         self.watching: dict[str, Any] = {}
 
     def __call__(self, function: Any, *args: Any) -> Any:
+        with region(self.title):
+            return self.shown(function)(*args)
+
+    def in_buckets(self, function: Any, *args: Any) -> Iterator[None]:
+        """The same of a generator, in a span for each of its steps."""
+        steps, over = self.shown(function)(*args), False
+        while not over:
+            with region(self.title):
+                over = next(steps, steps) is steps
+            if not over:
+                yield
+
+    def shown(self, function: Any) -> Callable[..., Any]:
         if not self.watching:
             kernels = {name: self.watched(name, kernel) for name, kernel in self.kernels.items()}
             self.watching = {**self.namespace, **kernels, "profiler": SHOWN}
-        with region(self.title):
-            return FunctionType(function.__code__, self.watching)(*args)
+        return FunctionType(function.__code__, self.watching)
 
     def watched(self, name: str, kernel: Callable[..., int]) -> Callable[..., int]:
         """The kernel, which the profiler sees under the launch's name."""

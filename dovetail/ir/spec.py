@@ -190,6 +190,15 @@ def numbers_declared(program: loops.Program) -> Problems:
         yield from (f"{_name(item)} uses {n.name}, which is no number of the program" for n in used - declared)
 
 
+def buckets_divide(program: loops.Program) -> Problems:
+    """Each buffer among the outputs is in one bucket, if there are any."""
+    places = [place for bucket in program.buckets for place in bucket]
+    yield from (f"output {place} is in two buckets" for place in _repeated(places))
+    given = {k for k, output in enumerate(program.outputs) if isinstance(output.value, loops.Buffer)}
+    if places:
+        yield from (f"output {place} is in no bucket" for place in sorted(given.difference(places)))
+
+
 def _numbers(item: Any) -> Iterator[loops.Param]:
     if isinstance(item, loops.Group):
         roots = [root for statement in item.statements() for root in statement_roots(statement)]
@@ -200,7 +209,7 @@ def _numbers(item: Any) -> Iterator[loops.Param]:
 
 PROGRAM_RULES: tuple[Callable[[loops.Program], Problems], ...] = (
     unique_names, buffers_valid, outputs_written, inputs_respected, overwritten_unread, elements_written_once,
-    numbers_declared,
+    numbers_declared, buckets_divide,
 )
 
 

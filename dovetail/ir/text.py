@@ -106,10 +106,11 @@ class _Printer:
         for old, new in program.mutated:
             yield from self.declare([new])
             yield f"mutate {old.name} = {new.name}"
-        for output in program.outputs:
+        buckets = {place: f" in bucket {k}" for k, bucket in enumerate(program.buckets) for place in bucket}
+        for place, output in enumerate(program.outputs):
             if isinstance(output.value, loops.Buffer):
                 yield from self.declare([output.value])
-            yield f"output {argument_text(output.value)}{_VIEWS[output.view]}"
+            yield f"output {argument_text(output.value)}{buckets.get(place, '')}{_VIEWS[output.view]}"
 
     def declare(self, buffers: Sequence[loops.Buffer | None]) -> Iterator[str]:
         for buffer in buffers:

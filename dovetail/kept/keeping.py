@@ -154,7 +154,8 @@ class Keeping:
             if not remade:  # the stages are needed after all
                 pipeline = loaded("dovetail.pipeline")
                 with _as_captured(taken):
-                    remade.append(pipeline.partials(graph.module, fakes, options, events, plan.turns))
+                    buckets = plan.backward.buckets
+                    remade.append(pipeline.partials(graph.module, fakes, options, events, plan.turns, buckets))
             return remade[0](there)
 
         return made

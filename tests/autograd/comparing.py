@@ -64,3 +64,14 @@ def detached(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [detached(v) for v in value]
     return value if isinstance(value, (int, float, bool)) else str(value)
+
+
+def nodes_of(result: torch.Tensor) -> list[Any]:
+    """Of the compiled functions behind it, in the order of the backward pass."""
+    found, waiting = list[Any](), [result.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found += [node] if node.name() in ("CompiledFunctionBackward", "LaterBackward") else []
+            waiting += [n for n, _ in node.next_functions]
+    return found

@@ -50,6 +50,7 @@ CALL = "library l: b2, = aten.sum.default(a0)\n"
 ILLEGAL = [
     (group("b0[i, j] = b1[i, j]"), "b1 is read before anything writes it"),
     (HEAD + "output b0\n", "output 0 is b0, which nothing writes"),
+    (group("b0[i, j] = 1.0") + "output a0 in bucket 0\n", "output 0 is in no bucket"),
     (HEAD + "mutate a0 = b1\n", "the new value b1 of a0 is never written"),
     (group("a0[i, j] = 1.0 ; b0[i, j] = 2.0"), "g writes the input a0"),
     (group("b0[i, j] = a0[i, j + 1]"), "index j \\+ 1 of a0 reaches 6, beyond its size 6"),

@@ -52,6 +52,26 @@ def made(k):
     return f
 show(dovetail.compile(made(3))(torch.ones(3)))
 """,
+    "gradients that leave in buckets, of all results and of one": """
+import dovetail.request as request
+before, request.bucket_bytes = request.bucket_bytes, lambda: (200, 400)
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
+    def forward(self, x):
+        for layer in self.layers: x = layer(x).tanh()
+        return x, x.sin()
+model, heard = M(), []
+for name, p in model.named_parameters(): p.register_post_accumulate_grad_hook(lambda p, name=name: heard.append(name))
+compiled = dovetail.compile(model)
+x, y = compiled(torch.ones(2, 8))
+x.grad_fn.next_functions[0][0].register_prehook(lambda g: heard.append("next"))
+(x + y).sum().backward()
+compiled(torch.ones(2, 8))[0].sum().backward()
+show(heard.index("next") < 5, x, y, *[p.grad for p in model.parameters()])
+request.bucket_bytes = before
+""",
     "a module that is broken off": """
 class M(torch.nn.Module):
     def __init__(self):

@@ -2,13 +2,15 @@
 
 The device begins with a graph when all of it has been handed over, which takes up to a microsecond a launch, depending
 on the machine: 0.05 to 1.3 ms of DenseNet-121's training step, which itself takes 7. The first graph is short, and each
-later one is handed over while those before it run.
+later one is handed over while those before it run. One that gives its outputs in buckets is cut behind each of them.
 """
 
 from __future__ import annotations
 
+import bisect
+
 from dovetail.ir.devices import traits
-from dovetail.ir.liveness import writes
+from dovetail.ir.liveness import bucket_ends, writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Program
 
 FIRST = 48  # launches
@@ -27,4 +29,7 @@ def cuts(program: Program) -> frozenset[int]:
         found.add(launches[start])
         size *= GROWTH
         start += size
+    for end in bucket_ends(program):
+        after = bisect.bisect_right(launches, end)
+        found |= set(launches[after : after + 1]) if after else set()
     return frozenset(found)

@@ -18,6 +18,16 @@ tensors. Everything else is a tensor, dropped after its last use.
 Kernels were generated for the layout that normalize predicted for a library operator's result. Which one the
 library chooses may also depend on sizes, the number of threads and switches of its own, so every call compares
 strides, and copies what is laid out otherwise. The first call runs `run_first`, which also compares sizes.
+
+A program that gives its outputs in buckets takes its inputs in a list, and gives each bucket in that list:
+
+after:   def run(block, box):                   a generator
+             a0, a1 = box; box.clear()
+             ...
+             box += (b3, ); b3 = b0 = None
+             yield
+             ...
+             box += (b1, b2, )
 """
 
 from __future__ import annotations
@@ -35,7 +45,7 @@ from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.callers import NOT_USERS
 from dovetail.ir.kernel import HostProgram, Kernel, MemoryPlan
-from dovetail.ir.liveness import last_uses, reads, view_roots, writes
+from dovetail.ir.liveness import bucket_ends, last_uses, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 from dovetail.ir.profiled import titled
 from dovetail.ops.calls.schema import facts
@@ -80,17 +90,20 @@ class Host:
         self.titles: dict[int, str] = {}  # position in body of each launch -> what a profile shows
         self.draws = False
         self.measures = Measures(program)
+        self.ends = bucket_ends(program)
 
     def build(self) -> HostProgram:
         program = self.program
         for name, value in program.constants.items():
             self.names[name] = value
         segments = cuts(program)
+        self.hand_over(-1)
         for position, item in enumerate(program.items):
             if position in segments:
                 self.body.append("cut()")
             getattr(self, _EMIT[type(item)])(item)
             self.drop(position)
+            self.hand_over(position)
         self.changes()
         self.finish()
         names = [given.name for given in program.parameters()]
@@ -111,14 +124,18 @@ class Host:
         used = {k.symbol: k for k in self.launched}
         return HostProgram(
             "\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size, lasting,
-            bool(self.measures.symbols), launches,
+            bool(self.measures.symbols), launches, program.buckets,
         )  # fmt: skip
 
     def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
         given = ["box"] if self.consumes else parameters
         signature = ", ".join(["block" + self.measures.parameter, *given])
         lines = [f"def {name}({signature}):"]
-        lines.append(f"    if profiler._is_profiler_enabled: return shown({name}, {signature})")
+        if self.program.buckets:
+            shown = f"yield from shown.in_buckets({name}, {signature}); return"
+        else:
+            shown = f"return shown({name}, {signature})"
+        lines.append(f"    if profiler._is_profiler_enabled: {shown}")
         if self.consumes:
             taken = f"{''.join(f'{p}, ' for p in parameters)}= box; " if parameters else ""
             lines.append(f"    {taken}box.clear()")
@@ -375,15 +392,31 @@ class Host:
     def drop(self, position: int) -> None:
         """Forget tensors whose memory nothing after `position` touches."""
         item = self.program.items[position]
+        names = dict.fromkeys((*reads(item), *writes(item)))
+        self.forget(name for name in names if self.last.get(self.roots.get(name, name)) == position)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget the tensors in the memory of these buffers; what the block has, and what the program keeps, stays."""
         dead = []
-        for name in dict.fromkeys((*reads(item), *writes(item))):
+        for name in names:
             root = self.roots.get(name, name)
             planned = root in self.memory.offsets or root in self.memory.places
-            if self.last.get(root) != position or root in self.kept or planned:
-                continue
-            dead += [self.tensors.pop(n) for n in self.families.get(root, [root]) if n in self.tensors]
+            if root not in self.kept and not planned:
+                dead += [self.tensors.pop(n) for n in self.families.get(root, [root]) if n in self.tensors]
         if dead:
             self.body.append(f"{' = '.join(dict.fromkeys(dead))} = None")
+
+    def hand_over(self, position: int) -> None:
+        """Give the caller the buckets that end here, but for the last one, which is given at the end."""
+        for bucket, end in zip(self.program.buckets[:-1], self.ends, strict=False):
+            if end == position:
+                self.give(bucket)
+                values = (self.program.outputs[k].value for k in bucket)
+                self.forget(value.name for value in values if isinstance(value, Buffer))
+                self.body.append("yield")
+
+    def give(self, bucket: Iterable[int]) -> None:
+        self.body.append(f"box += ({''.join(f'{self.output(self.program.outputs[k])}, ' for k in bucket)})")
 
     def finish(self) -> None:
         counted = {name for item in self.program.items if isinstance(item, LibraryCall) for name in writes(item)}
@@ -394,6 +427,9 @@ class Host:
         if moved:
             count = self.constant(torch._C._increment_version, "count_versions")
             self.body.append(f"{count}(({''.join(f'{name}, ' for name in moved)}))")
+        if self.program.buckets:
+            self.give(self.program.buckets[-1])
+            return
         values = "".join(f"{self.output(o)}, " for o in self.program.outputs)
         self.body.append(f"return ({values})")
 

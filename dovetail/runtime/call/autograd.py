@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from dovetail.runtime.call.hook_watch import refuse
 
 Call = Callable[..., Any]
 Backward = Callable[[list], Sequence[Any]]
-_without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
+without_autocast = torch._C._DisableAutocast  # casts are part of the graphs
 
 
 def unheard(stage: str, error: Exception, inputs: Sequence[Any]) -> None:
@@ -110,54 +110,75 @@ class Passing(torch.autograd.Function):
 
 def differentiable(joint: JointGraph, pair: Pair, compiled: CompiledPair) -> Call:
     """A callable of the captured graph's inputs that gives its results, one node of PyTorch's graph."""
-    count, kept, numbers = joint.results, pair.kept, pair.numbers
-    layouts = Layouts(joint, pair)
-    places = layouts.places
-    without = [k for k in range(count) if k not in places]
-    last = -pair.sizes or None
-    partly = partly_of(pair.depends)
-    forward, replay, every = compiled.forward, compiled.replay, (1 << len(places)) - 1
-    run = runner(compiled, every)
-    proven: set[int] = set()  # combinations of tangents that a backward pass has been made for
+    layouts, proven = Layouts(joint, pair), set[int]()
+    run = runner(compiled, layouts.every)
+
+    def computed(ctx: Any, box: list, given: list, there: int, kept: EagerPass | None) -> tuple:
+        compute = lambda: run(ctx, box, given, there)
+        found = compute() if kept is None else _first(compute, kept, compiled.failed, proven, there)
+        return found if there == layouts.every else reached(found, there, pair.depends)
 
     class CompiledFunction(Passing):
-        @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Any:
-            state = compiled.state()
-            found = forward(*inputs)
-            results = found[:count]
-            outer_checkpoints.compare(pair.kept_names)
-            ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:last])
-            ctx.mark_non_differentiable(*[results[k] for k in without if isinstance(results[k], torch.Tensor)])
-            ctx.set_materialize_grads(False)
-            ctx.numbers = [*[inputs[k] for k in numbers], *(found[last:] if last else ())]
-            ctx.layouts = layouts.now(results)
-            ctx.watched = []
-            ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
-            if replay is not None:
-                ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs, kept), replay.versions(inputs), state
-            return results
-
-        @staticmethod
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            given = [gradients[k] for k in places]
-            if all(g is None for g in given):
-                return (None,) * len(pair.depends)
-            there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
-            spare_hooks(ctx.partly, there, pair.depends)
-            refuse(ctx.watched, gradients)
-            if torch.is_grad_enabled() or not all(map(_is_plain, given)):
-                return again(ctx, replay, given, compiled.once)
-            box = list(ctx.saved_tensors)
-            again_by = _Kept(ctx, replay, given, box) if there not in proven and replay is not None else None
-            if box and not torch._C._autograd._get_current_graph_task_keep_graph():
-                forget(ctx)
-            compute = lambda: run(ctx, box, given, there)
-            found = compute() if again_by is None else _first(compute, again_by, compiled.failed, proven, there)
-            return found if there == every else _reached(found, there, pair.depends)
+        forward = staticmethod(forward_of(joint, pair, compiled, layouts))
+        backward = staticmethod(backward_of(pair, compiled, layouts, proven, computed))
 
     apply: Call = CompiledFunction.apply
     return apply
+
+
+def forward_of(joint: JointGraph, pair: Pair, compiled: CompiledPair, layouts: Layouts) -> Call:
+    """What the node does with the captured graph's inputs."""
+    count, kept, numbers = joint.results, pair.kept, pair.numbers
+    without = [k for k in range(count) if k not in layouts.places]
+    last = -pair.sizes or None
+    partly = partly_of(pair.depends)
+    run, replay = compiled.forward, compiled.replay
+
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        state = compiled.state()
+        found = run(*inputs)
+        results = found[:count]
+        outer_checkpoints.compare(pair.kept_names)
+        ctx.save_for_backward(*[inputs[k] for k in kept], *found[count:last])
+        ctx.mark_non_differentiable(*[results[k] for k in without if isinstance(results[k], torch.Tensor)])
+        ctx.set_materialize_grads(False)
+        ctx.numbers = [*[inputs[k] for k in numbers], *(found[last:] if last else ())]
+        ctx.layouts = layouts.now(results)
+        ctx.watched = []
+        ctx.partly = [(k, weakref.ref(inputs[k])) for k in partly]
+        if replay is not None:
+            ctx.inputs, ctx.versions, ctx.state = replay.kept(inputs, kept), replay.versions(inputs), state
+        return results
+
+    return forward
+
+
+def backward_of(
+    pair: Pair, compiled: CompiledPair, layouts: Layouts, proven: Set[int], computed: Call,
+    needed: Sequence[bool] | None = None,
+) -> Call:  # fmt: skip
+    """What the node does with gradients of the results: it gives those of the inputs, as `computed` does where the
+    program computes them. `proven`: combinations of tangents that it has done so for; else it is told what the pass can
+    be made again from. `needed`: the inputs that want gradients, unless they are those of the node.
+    """
+    places, replay = layouts.places, compiled.replay
+
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        given = [gradients[k] for k in places]
+        if all(g is None for g in given):
+            return (None,) * len(pair.depends)
+        there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
+        spare_hooks(ctx.partly, there, pair.depends)
+        refuse(ctx.watched, gradients)
+        if torch.is_grad_enabled() or not all(map(_is_plain, given)):
+            return again(ctx, replay, given, compiled.once, needed)
+        box = list(ctx.saved_tensors)
+        kept = EagerPass(ctx, replay, given, box, needed) if there not in proven and replay is not None else None
+        if box and not torch._C._autograd._get_current_graph_task_keep_graph():
+            forget(ctx)
+        return computed(ctx, box, given, there, kept)
+
+    return backward
 
 
 def _is_plain(gradient: Any) -> bool:
@@ -173,6 +194,7 @@ class Layouts:
 
     def __init__(self, joint: JointGraph, pair: Pair) -> None:
         self.places = [position for _, position in joint.tangents]
+        self.every = (1 << len(self.places)) - 1
         layouts = [_layout(pair, name) for name, _ in joint.tangents]
         self.fixed = None if any(map(_changes, layouts)) else layouts
         self.all = [(layout, all_same(layout[1], contiguous(layout[0]))) for layout in layouts]
@@ -185,25 +207,32 @@ class Layouts:
 
 def runner(compiled: CompiledPair, every: int) -> Callable[..., tuple]:
     """Runs the backward program for some tangents. Each call's context has their layouts."""
-    partial = functools.cache(compiled.partial)
-
-    def run(ctx: Any, box: list, given: list, there: int) -> tuple:
-        call, takes_all = (compiled.backward, True) if there == every else partial(there)
-        box += [_laid_out(g, *at) for g, at in zip(given, ctx.layouts, strict=True) if takes_all or g is not None]
-        box += ctx.numbers
-        return tuple(call(box))
+    run = started(compiled, every)
 
     def computed(ctx: Any, box: list, given: list, there: int) -> tuple:
-        with _without_autocast():
+        with without_autocast():
             if any(map(is_batched, given)):
-                return one_by_one(lambda each: run(ctx, list(box), each, there), given)
-            return run(ctx, box, given, there)
+                return one_by_one(lambda each: tuple(run(ctx, list(box), each, there)), given)
+            return tuple(run(ctx, box, given, there))
 
     return computed
 
 
+def started(compiled: CompiledPair, every: int) -> Callable[..., Any]:
+    """Calls the backward program for some tangents; gives what that does."""
+    partial = functools.cache(compiled.partial)
+
+    def run(ctx: Any, box: list, given: list, there: int) -> Any:
+        call, takes_all = (compiled.backward, True) if there == every else partial(there)
+        box += [_laid_out(g, *at) for g, at in zip(given, ctx.layouts, strict=True) if takes_all or g is not None]
+        box += ctx.numbers
+        return call(box)
+
+    return run
+
+
 def _first(
-    compute: Callable[[], tuple], kept: _Kept, failed: Callable[..., None], proven: set[int], there: int
+    compute: Callable[[], tuple], kept: EagerPass, failed: Callable[..., None], proven: set[int], there: int
 ) -> tuple:
     """A backward pass for tangents that it has not been made for yet: where it fails, eager makes it again.
 
@@ -214,20 +243,11 @@ def _first(
         proven.add(there)
         return found
     except Exception as error:
-        try:
-            inputs = kept.inputs()
-        except RuntimeError:
-            inputs = None
-        if isinstance(error, KernelFault) or inputs is None:
-            raise
         failure = error
-    gradients = kept.gradients(inputs)
-    if not isinstance(failure, NoPartial):
-        failed("backward", failure, inputs)
-    return gradients
+    return kept.instead(failure, failed)
 
 
-def _reached(found: tuple, there: int, depends: Sequence[int]) -> tuple:
+def reached(found: Sequence[Any], there: int, depends: Sequence[int]) -> tuple:
     """No gradient for inputs that only results without one were computed from."""
     return tuple(g if bits & there else None for g, bits in zip(found, depends, strict=True))
 
@@ -281,15 +301,16 @@ def _laid_out(gradient: Any, sizes: Any, strides: Any, dtype: Any, device: Any) 
 # ---------------------------------------------------------------- gradients of gradients
 
 
-def again(ctx: Any, replay: Replay | None, given: list, once: str) -> tuple:
-    """Gradients that can be differentiated in turn, or of gradients that the backward program does not take."""
+def again(ctx: Any, replay: Replay | None, given: list, once: str, needed: Sequence[bool] | None = None) -> tuple:
+    """Gradients that can be differentiated in turn, or of gradients that the backward program does not take. `needed`:
+    see `backward_of`."""
     saved = ctx.saved_tensors  # raises if the graph is gone
     if replay is None:
         raise RuntimeError(
             f"a compiled function that {once} cannot be differentiated twice; leave it out of dovetail.compile, or use "
             "backend='eager' for it"
         )
-    kept = _Kept(ctx, replay, given, saved)
+    kept = EagerPass(ctx, replay, given, saved, needed)
     inputs = kept.inputs()
     found = kept.made(inputs) if torch.is_grad_enabled() else kept.gradients(inputs)
     if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
@@ -297,11 +318,13 @@ def again(ctx: Any, replay: Replay | None, given: list, once: str) -> tuple:
     return tuple(found)
 
 
-class _Kept:
+class EagerPass:
     """What a backward pass can be made again from, in eager."""
 
-    def __init__(self, ctx: Any, replay: Replay, given: list, saved: Sequence[Any]) -> None:
-        self.replay, self.given, self.needed = replay, given, ctx.needs_input_grad
+    def __init__(
+        self, ctx: Any, replay: Replay, given: list, saved: Sequence[Any], needed: Sequence[bool] | None
+    ) -> None:  # fmt: skip
+        self.replay, self.given, self.needed = replay, given, needed or ctx.needs_input_grad
         self.kept, self.versions, self.state = ctx.inputs, ctx.versions, ctx.state
         self.saved = tuple(saved[: len(ctx.inputs.saved)]) if isinstance(ctx.inputs, LetGo) else ()
 
@@ -327,6 +350,19 @@ class _Kept:
             found = self.made(inputs)
         alone = {id(g): g.detach() if g is not None and g.requires_grad else g for g in found}
         return tuple(alone[id(g)] for g in found)
+
+    def instead(self, failure: Exception, failed: Callable[..., None]) -> tuple:
+        """The gradients, where the program has raised `failure`: that leaves if they cannot be made."""
+        try:
+            inputs = self.inputs()
+        except RuntimeError:
+            raise failure from None
+        if isinstance(failure, KernelFault):
+            raise failure
+        gradients = self.gradients(inputs)
+        if not isinstance(failure, NoPartial):
+            failed("backward", failure, inputs)
+        return gradients
 
 
 def _random_states(devices: frozenset[torch.device]) -> dict[torch.device, torch.Tensor]:

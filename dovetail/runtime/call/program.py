@@ -6,7 +6,7 @@ import functools
 import linecache
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from types import CodeType
 from typing import Any
@@ -67,8 +67,9 @@ def named(code: CodeType, filename: str) -> CodeType:
     return code.replace(co_filename=filename, co_consts=constants)
 
 
-def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: str = "") -> Callable[..., tuple]:
-    """`kernels` maps symbols to loaded functions. The text shows up in tracebacks, `title` in profiles.
+def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: str = "") -> Callable[..., Any]:
+    """`kernels` maps symbols to loaded functions. The text shows up in tracebacks, `title` in profiles. What gives its
+    results in buckets takes a list of inputs, and gives an iterator over lists of results.
 
     The first call checks all that library operators return with `expect_layout`, the others what has other strides
     than predicted. Where an index turns out to be out of bounds CheckFailed is raised, before anything of the caller's
@@ -82,6 +83,8 @@ def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: st
     namespace |= {LASTING: host.lasting, "profiler": profiler}
     namespace["shown"] = ProfiledCall(title, namespace, functions, host.launches)
     run = execute(host.text, filename, namespace, host.code)
+    if host.buckets:
+        return _in_buckets(namespace, host)
     if host.symbolic:
         return _symbolic(namespace, host)
     first = [namespace["run_first"]] if "run_first" in namespace else []
@@ -97,6 +100,43 @@ def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: st
             arena.give(block)
 
     return call if size or first else functools.partial(run, arena.take(0))
+
+
+def _in_buckets(namespace: dict[str, Any], host: HostProgram) -> Callable[[list], Iterator[list]]:
+    """The block of memory is taken for as long as the program is under way."""
+    run = namespace["run"]
+    first = namespace.get("run_first", run)
+    sizes, measure = (namespace[name] for name in ("sizes", "measure")) if host.symbolic else (_no_sizes, None)
+    known: dict[Any, tuple] = {}  # what the sizes that have been met tell
+
+    def call(box: list) -> Iterator[list]:
+        values = sizes(box)
+        given, chosen = known.get(values), run
+        if given is None:
+            if len(known) >= MOST_SIZES:
+                known.clear()
+            given, chosen = measure(*values) if measure else (host.arena_bytes,), first
+        block = arena.take(given[0])
+        try:
+            for _ in chosen(block, given, box) if host.symbolic else chosen(block, box):
+                yield _emptied(box)
+            known[values] = given
+        finally:
+            arena.give(block)
+        yield _emptied(box)
+
+    return call
+
+
+def _no_sizes(box: list) -> tuple:
+    return ()
+
+
+def _emptied(box: list) -> list:
+    """What was in it, of which it keeps nothing: whoever gets a gradient may be the only one to have it."""
+    found = box.copy()
+    box.clear()
+    return found
 
 
 def _symbolic(namespace: dict[str, Any], host: HostProgram) -> Callable[..., Any]:

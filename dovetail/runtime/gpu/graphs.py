@@ -13,6 +13,8 @@ saved for its backward pass is in use.
 
 Each recording has a pool of memory of its own: in a common one, the temporaries of one would take turns with the
 results of another, which may be in use when it replays. One that takes the place of another takes over its pool.
+
+A program that gives its results in buckets is recorded as a whole, and replayed bucket by bucket.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import torch
 from torch.autograd import profiler
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from dovetail.ir.kernel import Buckets
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
 from dovetail.ir.records import dataclass
@@ -74,6 +77,7 @@ class _Recording:
     kept: dict[int, torch.Tensor]  # results in the pool, by their place
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
+    ends: list[int]  # how many graphs there are up to the end of each bucket of results
     handed: list[int] = field(default_factory=list)  # weak references to the storages that the last call handed out
     good: Any = None  # see `overlap.unmoved`: the last call in which all lay where they are expected
 
@@ -92,6 +96,7 @@ class _Graphs:
     def __init__(self, pool: Any) -> None:
         self.pool = pool
         self.made: list[torch.cuda.CUDAGraph] = []
+        self.ends: list[int] = []  # how many there were at the end of each bucket of results
 
     def begin(self) -> None:
         self.made.append(torch.cuda.CUDAGraph())
@@ -122,7 +127,7 @@ class Recorder:
         self.in_use: list[tuple[_Result, torch.Tensor]] = []  # results of recordings that are gone
         self.stream: Any = None  # of the last replay
 
-    def __call__(self, *inputs: Any) -> Sequence[Any]:
+    def __call__(self, *inputs: Any) -> Any:
         if self.off or torch.cuda.is_current_stream_capturing() or not self.lock.acquire(blocking=False):
             return self.call(*inputs)
         try:
@@ -157,19 +162,23 @@ class Recorder:
             if len(self.seen) >= MOST:
                 return self.call(*inputs)
             self.seen[key] = _addresses(inputs)
-            device_scalars.counted()
             torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
-            results = self.aside(inputs)
-            self.words = device_scalars.counted()
-            return results
+            self.words = 0
+            return self.aside(inputs)
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(key, inputs, same - self.facts.moving)
 
-    def aside(self, inputs: tuple) -> Sequence[Any]:
+    def aside(self, inputs: tuple) -> Any:
         """A call on the stream of recordings."""
+        return self.counted(lambda: self.call(*inputs))
+
+    def counted(self, call: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        """The same; it adds to the words of tables."""
         device = self.facts.device
+        device_scalars.counted()
         with aside(device, self.facts.products):
-            results = self.call(*inputs)
+            results = call()
+        self.words += device_scalars.counted()
         current = torch.cuda.current_stream(device)
         for result in results:
             if isinstance(result, torch.Tensor) and result.device == device:
@@ -234,7 +243,7 @@ class Recorder:
             graphs.begin()
             try:
                 with device_scalars.kept_in(memory, space, graphs.cut) as tables:
-                    found = self.call(*given)
+                    found = self.results(given, graphs)
             finally:
                 graphs.end()
             for table, words in tables:
@@ -245,11 +254,21 @@ class Recorder:
         kept = {k: found[k] for k, result in enumerate(results) if result.metadata is not None}
         _owned.update(v.data_ptr() for v in kept.values())
         owned = frozenset(k for k, address in places.items() if address in _owned)
-        return _Recording(graphs.made, places, targets, memory, results, kept, space, owned)
+        return _Recording(graphs.made, places, targets, memory, results, kept, space, owned, graphs.ends)
+
+    def results(self, given: list, graphs: _Graphs) -> Sequence[Any]:
+        """Of the program, which is being recorded."""
+        return self.call(*given)
 
     # ------------------------------------------------------------ replaying
 
-    def replay(self, recording: _Recording, inputs: tuple) -> Sequence[Any]:
+    def replay(self, recording: _Recording, inputs: tuple) -> Any:
+        self.begin(recording, inputs)
+        self.launch(recording.graphs)
+        self.end(recording, inputs)
+        return tuple(self.handed(recording, recording.results, inputs))
+
+    def begin(self, recording: _Recording, inputs: tuple) -> None:
         facts = self.facts
         stream = torch.cuda.current_stream(facts.device)
         if stream != self.stream:
@@ -261,27 +280,73 @@ class Recorder:
                 torch._foreach_copy_(list(recording.targets.values()), [inputs[k] for k in recording.targets])
             if recording.memory is not None:
                 recording.memory.copy_(device_scalars.words([inputs[k] for k in facts.numbers]), non_blocking=True)
-            if profiler._is_profiler_enabled:
-                self.show(recording)
-            else:
-                for graph in recording.graphs:
+        recording.handed = []
+
+    def launch(self, graphs: Sequence[torch.cuda.CUDAGraph]) -> None:
+        if profiler._is_profiler_enabled:
+            with region(self.title):
+                for graph in graphs:
                     graph.replay()
-            moved = [k for k in facts.written if k in recording.targets]
-            if moved:
+        else:
+            for graph in graphs:
+                graph.replay()
+
+    def end(self, recording: _Recording, inputs: tuple) -> None:
+        written = self.facts.written
+        moved = [k for k in written if k in recording.targets]
+        if moved:
+            with torch.no_grad():
                 torch._foreach_copy_([inputs[k] for k in moved], [recording.targets[k] for k in moved])
-        still = [inputs[k] for k in facts.written if k not in recording.targets]
+        still = [inputs[k] for k in written if k not in recording.targets]
         if still:
             torch._C._increment_version(still)
-        recording.handed = []
-        found = tuple(_handed_out(r, inputs) for r in recording.results)
-        recording.handed = [r.last.cdata for r in recording.results if r.last is not None]
+
+    def handed(self, recording: _Recording, results: Sequence[_Result], inputs: tuple) -> list:
+        found = [_handed_out(r, inputs) for r in results]
+        recording.handed += [r.last.cdata for r in results if r.last is not None]
         return found
 
 
-    def show(self, recording: _Recording) -> None:
-        with region(self.title):
-            for graph in recording.graphs:
-                graph.replay()
+class BucketRecorder(Recorder):
+    """Of a program that gives its results in buckets: so do its calls, and each bucket has graphs of its own. Nobody
+    else replays them while such a call is under way."""
+
+    def __init__(
+        self, call: Call, facts: GraphFacts, report: Callable[[str], None], title: str, buckets: Buckets
+    ) -> None:  # fmt: skip
+        super().__init__(call, facts, report, title)
+        self.buckets = buckets
+
+    def __call__(self, *inputs: Any) -> Iterator[list]:
+        if self.off or torch.cuda.is_current_stream_capturing() or not self.lock.acquire(blocking=False):
+            yield from self.call(*inputs)
+            return
+        try:
+            yield from self.run(inputs)
+        finally:
+            self.lock.release()
+
+    def aside(self, inputs: tuple) -> Iterator[Sequence[Any]]:
+        steps: Any = self.call(*inputs)
+        for _ in self.buckets:
+            yield self.counted(lambda: next(steps))
+
+    def results(self, given: list, graphs: _Graphs) -> Sequence[Any]:
+        found: list[Any] = []
+        for bucket in self.call(*given):
+            found += bucket
+            graphs.ends.append(len(graphs.made))
+        return found
+
+    def replay(self, recording: _Recording, inputs: tuple) -> Iterator[list]:
+        self.begin(recording, inputs)
+        launched = given = 0
+        for bucket, end in zip(self.buckets, recording.ends, strict=True):
+            self.launch(recording.graphs[launched:end])
+            launched, first, given = end, given, given + len(bucket)
+            if given == len(recording.results):
+                self.end(recording, inputs)
+            yield self.handed(recording, recording.results[first:given], inputs)
 
 
 def _addresses(inputs: Sequence[Any]) -> dict[int, int]:

@@ -4,7 +4,7 @@ before:  k0: a0 = a0 + 1   k1: b1 = f(a0)   k2: a2 = a2 + 1   k3: b3 = f(a2)
 after:   Batch(k0, k2)                      Batch(k1, k3)
 
 A group may wait for others like it until something needs what it computes. Those wait that keep no temporary alive by
-it: all they read is there until the end anyway.
+it: all they read is there until the end anyway. Nobody waits beyond the end of a bucket of outputs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import field
 
 from dovetail.ir import dimvalues
 from dovetail.ir.kernel import Kernel
-from dovetail.ir.liveness import output_buffers, reads, view_roots, writes
+from dovetail.ir.liveness import bucket_ends, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, Program
 from dovetail.ir.records import dataclass
 
@@ -45,7 +45,8 @@ class _Gathering:
         self.count = 0
 
     def run(self) -> Program:
-        for item in self.program.items:
+        ends = bucket_ends(self.program)
+        for position, item in enumerate(self.program.items):
             read = {self.roots.get(n, n): b for n, b in reads(item).items()}
             written = {self.roots.get(n, n) for n in writes(item)}
             after = self.needs(read.keys(), written)
@@ -55,6 +56,8 @@ class _Gathering:
             else:
                 self.flush(after)
                 self.items.append(item)
+            if position in ends:
+                self.flush(self.count)
         self.flush(self.count)
         return self.program.with_items(tuple(self.items))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
+from tests.autograd.comparing import nodes_of
 from tests.distributed.programs.common import DEVICE, Blocks, batches, compiles_once, one_step, same_training, train
 
 ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
@@ -187,3 +189,47 @@ def case_later_steps_compile_nothing():
 def case_the_module_inside_is_one_graph():
     explained = dovetail.explain(ddp(Blocks().to(DEVICE)))(*batches(1))
     assert (explained.graph_count, explained.graph_break_count) == (1, 1), explained
+
+
+def _events(model, batch):
+    """What happens in a backward pass, in order: parts of it that begin, and all-reduces that do."""
+    events = []
+
+    def hook(state, bucket):
+        events.append("all-reduce")
+        return default_hooks.allreduce_hook(None, bucket)
+
+    model.register_comm_hook(None, hook)
+    for _ in range(2):  # in the first pass there is one bucket
+        events.clear()
+        loss = model(batch).square().mean()
+        parts = nodes_of(loss)
+        for part in parts:
+            part.register_prehook(lambda gradients: events.append("part"))
+        loss.backward()
+    return events, len(parts)
+
+
+def case_gradients_are_sent_while_others_are_computed():
+    for wrap in (around, inside):
+        torch.manual_seed(0)
+        events, parts = _events(wrap(ddp)(Blocks(4).to(DEVICE)), *batches(1))
+        assert events.count("part") == parts > 3, events
+        last = len(events) - events[::-1].index("part")
+        assert events[:last].count("all-reduce") > 1, events
+
+
+def case_they_are_those_that_leave_all_at_once():
+    def gradients(wrap):
+        torch.manual_seed(0)
+        model = wrap(ddp)(Blocks(4).to(DEVICE))
+        loss = model(*batches(1)).square().mean()
+        loss.backward()
+        return len(nodes_of(loss)), [p.grad for p in model.parameters()]
+
+    for wrap in (around, inside):
+        parts, found = gradients(wrap)
+        with mock.patch("dovetail.request.bucket_bytes", lambda: None):
+            one, expected = gradients(wrap)
+        assert parts > 3 and one == 1
+        assert all(map(torch.equal, found, expected))
