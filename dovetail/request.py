@@ -103,7 +103,7 @@ class Request:
             capture_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops and backend in BUILT_IN,
             capture_scalar_outputs=scalars or self.fullgraph,
             dynamic=(dynamic if self.dynamic is None else self.dynamic) if config.dynamic_shapes else False,
-            debug_dir=config.debug_dir if config.compile_debug else None, buckets=bucket_bytes(),
+            debug_dir=config.debug_dir if config.compile_debug else None,
             **{**settings, **(self.user_options or {})},
         )  # fmt: skip
 
@@ -155,7 +155,8 @@ class Request:
         varying: Varying = CONSTANT, recurs: bool = True,
     ) -> Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
-        options = replace(self.options(), **self.unlike.get(id(fn), {}))
+        buckets = bucket_bytes(fn, (*args, *kwargs.values()))
+        options = replace(self.options(), buckets=buckets, **self.unlike.get(id(fn), {}))
         record = RECORDS.start(*self.described(fn), index, reasons)
         record.dynamic = options.dynamic
         kept = [records for records in (self.records, profiled(options.backend)) if records is not None]

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dovetail
+from dovetail.interop import data_parallel
 from tests.autograd.comparing import alike, detached, nodes_of
 
 SMALL = 600, 3000  # bytes of the buckets
@@ -22,7 +23,7 @@ BACKENDS = ("dovetail", "aot_eager")
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a program of several processes."""
-    monkeypatch.setattr("dovetail.request.bucket_bytes", lambda: SMALL)
+    monkeypatch.setattr("dovetail.request.bucket_bytes", lambda *_: SMALL)
 
 
 class Layers(nn.Module):
@@ -46,7 +47,7 @@ def several(fn: Any, **settings: Any) -> Any:
 
 def at_once(fn: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The same as one node."""
-    monkeypatch.setattr("dovetail.request.bucket_bytes", lambda: None)
+    monkeypatch.setattr("dovetail.request.bucket_bytes", lambda *_: None)
     return dovetail.compile(fn, fullgraph=True)
 
 
@@ -77,6 +78,31 @@ def test_nobody_listens_and_there_is_one_node(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_small_model_is_one_node() -> None:
     assert len(nodes_of(several(nn.Linear(4, 4))(torch.ones(2, 4)))) == 1
+
+
+class Wide(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(600, 600) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).sin()
+        return x
+
+
+@pytest.mark.parametrize("kind", ["module", "method", "argument", "nobody"])
+def test_hooks_on_parameters_listen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a program of one process: no setting says so here."""
+    monkeypatch.setattr("dovetail.request.bucket_bytes", data_parallel.bucket_bytes)
+    model, x = Wide(), torch.ones(1, 600)
+    if kind != "nobody":
+        model.layers[1].weight.register_post_accumulate_grad_hook(lambda parameter: None)
+    if kind == "argument":
+        result = several(lambda model, x: model(x))(model, x)
+    else:
+        result = several(model.forward if kind == "method" else model)(x)
+    assert len(nodes_of(result)) == (1 if kind == "nobody" else 2)
 
 
 def _accumulated(model, x):
@@ -174,7 +200,7 @@ class Shared(nn.Module):
 
 
 def test_memory_that_is_read_later_leaves_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dovetail.request.bucket_bytes", lambda: (1, 1))
+    monkeypatch.setattr("dovetail.request.bucket_bytes", lambda *_: (1, 1))
     model = Shared()
     x = X.clone().requires_grad_()
     model(x).sum().backward()
