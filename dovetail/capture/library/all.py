@@ -25,6 +25,7 @@ from dovetail.capture.library.python import (
     weak_references,
 )
 from dovetail.capture.library.torch import (
+    collectives,
     comparisons,
     constructors,
     devices,
@@ -41,6 +42,7 @@ __all__ = [
     "attribute_functions",
     "builtins",
     "class_creation",
+    "collectives",
     "comparisons",
     "constructors",
     "devices",

@@ -87,25 +87,101 @@ def case_sizes_that_vary():
 
 
 def case_collectives_that_write_to_what_they_are_given():
+    world = dist.get_world_size()
+
     def summed(x):
         y = x.sin()
         dist.all_reduce(y)
-        return y.cos()
+        z = y.cos()
+        dist.all_reduce(z, dist.ReduceOp.MAX, group=WORLD)
+        return y * z
 
     def gathered(x):
-        out = x.new_empty(dist.get_world_size() * x.shape[0], x.shape[1])
+        out = x.new_empty(world * x.shape[0], x.shape[1])
         dist.all_gather_into_tensor(out, x.sin())
         return out.cos()
 
+    def scattered(x):
+        out = x.new_empty(x.shape[0] // world, x.shape[1])
+        dist.reduce_scatter_tensor(out, x.sin(), group=WORLD)
+        return out.cos()
+
+    def sent(x):
+        y, z = x.sin(), x.cos()
+        dist.broadcast(y, 0)
+        dist.broadcast(z, src=1, group=WORLD)
+        return y * z
+
+    def part(x):
+        y = x.sin()
+        dist.all_reduce(y[1])
+        return y.cos()
+
+    def counted(x):
+        count = torch.ones((), dtype=torch.int64, device=x.device)
+        dist.all_reduce(count)
+        return x / count
+
+    for program in (summed, gathered, scattered, sent, part, counted):
+        print(program.__name__, flush=True)
+        same(program, drawn(4, 4))
+
+
+def case_collectives_that_write_to_inputs():
+    def program(x, y):
+        dist.all_reduce(x)
+        y.mul_(2)
+        dist.broadcast(y, 1)
+        return x + y
+
+    compiled = dovetail.compile(program, fullgraph=True)
+    for _ in range(2):
+        given, expected = ([drawn(3, 4), drawn(3, 4).sin()] for _ in range(2))
+        torch.testing.assert_close(compiled(*given), program(*expected))
+        torch.testing.assert_close(given, expected)
+
+
+def case_gradients_that_are_averaged_by_hand():
+    """As programs do without a wrapper, in one graph with the step of the optimizer."""
+
+    def step(model, optimizer):
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+        optimizer.step()
+
+    def run(step):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 4).to(DEVICE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for k in range(3):
+            model(drawn_by(dist.get_rank() + k, 2, 4)).square().sum().backward()
+            step(model, optimizer)
+            optimizer.zero_grad()
+        with torch.no_grad():
+            return [p.clone() for p in model.parameters()]
+
+    torch.testing.assert_close(run(dovetail.compile(step, fullgraph=True)), run(step))
+
+
+def case_parameters_that_are_sent():
+    def send(model):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                dist.broadcast(parameter, 0)
+
+    torch.manual_seed(dist.get_rank())
+    model = nn.Linear(4, 4).to(DEVICE)
+    dovetail.compile(send, fullgraph=True)(model)
+    torch.manual_seed(0)
+    torch.testing.assert_close(model.state_dict(), nn.Linear(4, 4).to(DEVICE).state_dict())
+
+
+def case_collectives_that_end_a_graph():
     def listed(x):
         out = [torch.empty_like(x) for _ in range(dist.get_world_size())]
         dist.all_gather(out, x.sin())
         return out[0] + out[1].cos()
-
-    def scattered(x):
-        out = x.new_empty(x.shape[0] // dist.get_world_size(), x.shape[1])
-        dist.reduce_scatter_tensor(out, x.sin())
-        return out.cos()
 
     def later(x):
         y = x.sin()
@@ -118,7 +194,7 @@ def case_collectives_that_write_to_what_they_are_given():
         dist.barrier()
         return x.sin()
 
-    for program in (summed, gathered, listed, scattered, later, synchronized):
+    for program in (listed, later, synchronized):
         print(program.__name__, flush=True)
         same(program, drawn(4, 4), fullgraph=False)
 
