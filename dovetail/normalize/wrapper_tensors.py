@@ -9,7 +9,6 @@ what it differentiates are operators on them; what their `__torch_dispatch__` ca
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +47,7 @@ from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.rules.layout import overlaps_itself
 from dovetail.ops.fake.sharding import out_of_sight
 from dovetail.ops.fake.symbolic.size_questions import same
-from dovetail.ops.fake.wrapped import inner, is_wrapper, rebuilt, same_context
+from dovetail.ops.fake.wrapped import copied, inner, is_wrapper, rebuilt, same_context
 from dovetail.options import Options
 
 
@@ -339,7 +338,7 @@ def template_of(value: Any, parts: list, own: Mapping[int, int] = MappingProxyTy
     below = tuple(template_of(t, parts, own) if isinstance(t, torch.Tensor) else Beside(t) for t in made_of)
     size = tuple(_told(n, made_of, torch.Tensor.size) for n in value.size())
     stride = tuple(_told(n, made_of, torch.Tensor.stride) for n in value.stride())
-    return Whole(type(value), tuple(names), copy.deepcopy(context), size, stride, below)
+    return Whole(type(value), tuple(names), copied(context), size, stride, below)
 
 
 def _told(size: Any, made_of: list, sizes_of: Callable[[Any], Any]) -> Any:

@@ -216,6 +216,23 @@ def test_a_context_that_compares_equal_to_nothing_breaks():
     breaks("tensor-subclass", lambda t: t + 1, lambda: Scaled(torch.ones(3), torch.ones(1), context))
 
 
+class Places:
+    """As a mesh is known by a tensor of ranks."""
+
+    def __init__(self):
+        self.ranks = torch.arange(3)
+
+    def __eq__(self, other):
+        return torch.equal(self.ranks, other.ranks)
+
+
+def test_a_context_may_hold_tensors():
+    compiled = dovetail.compile(lambda t: (t + 1).value, fullgraph=True)
+    for factor in (2.0, 3.0):
+        found = compiled(Scaled(torch.ones(3), torch.tensor(factor), Places()))
+        torch.testing.assert_close(found, torch.full((3,), 2 * factor))
+
+
 def test_a_user_backend_sees_operators_of_the_class():
     seen = []
 

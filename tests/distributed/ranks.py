@@ -47,8 +47,8 @@ def outcomes(module: str, folder: Path, ranks: int = WORLD) -> dict[str, str]:
     """What each case wrote before it failed, on any rank; nothing where it passed on all."""
     settings = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     words = (module, str(ranks), str(folder))
-    python("-m", "tests.distributed.ranks", *words, env=settings, timeout=LIMIT, imported=IMPORTED)
-    return _by_case(cases_of(module), [path.read_text() for path in _told(folder, ranks)])
+    done = python("-m", "tests.distributed.ranks", *words, env=settings, timeout=LIMIT, imported=IMPORTED)
+    return _by_case(cases_of(module), [path.read_text() + done.stderr for path in _told(folder, ranks)])
 
 
 def _told(folder: Path, ranks: int) -> list[Path]:

@@ -9,7 +9,6 @@ graph is taken apart. What is given beside tensors is part of the function that 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +25,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Computed
-from dovetail.ops.fake.wrapped import CODE, says_what_it_is_made_of
+from dovetail.ops.fake.wrapped import CODE, copied, says_what_it_is_made_of
 
 #: Known by their identity: there is one of each, which other processes know as well.
 ALONE = frozenset(("torch.distributed.device_mesh.DeviceMesh",))
@@ -99,7 +98,7 @@ class _Given:
         if f"{value.cls.__module__}.{value.cls.__qualname__}" in ALONE:
             self.s.guard(value.source, GuardKind.ID, native)
             return
-        check = _Alike(copy.deepcopy(native))
+        check = _Alike(copied(native))
         if not check(native):
             self.s.unsupported(
                 CODE, f"{value.describe()} is handed to code that makes a tensor, and does not equal a copy of itself",

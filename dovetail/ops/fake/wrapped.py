@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.errors import Unsupported
 from dovetail.ir.records import dataclass
@@ -151,14 +152,21 @@ def like(tensor: Any, varying: frozenset[tuple[str, ...]] = frozenset()) -> Like
     contexts = []
     for cls, context in zip(_classes(tensor), _contexts(tensor), strict=True):
         try:
-            kept = copy.deepcopy(context)
-            comparable = same_context(cls, kept, context)
+            kept = copied(context)
+            with _disable_current_modes():
+                comparable = same_context(cls, kept, context)
         except Exception as error:  # whatever the user's classes raise
             raise _incomparable(cls) from error
         if not comparable:
             raise _incomparable(cls)
         contexts.append(kept)
     return Like(tuple(_facts(tensor, varying)), tuple(contexts), varying)
+
+
+def copied(thing: Any) -> Any:
+    """A copy of what a tensor keeps beside its parts. The tensors in it, as of a mesh, are as real as it is."""
+    with _disable_current_modes():
+        return copy.deepcopy(thing)
 
 
 def _incomparable(cls: type) -> Unsupported:

@@ -69,7 +69,7 @@ def one_step(model: Any, batch: torch.Tensor, synchronized: bool = True) -> torc
 
 
 def train(model: Any, given: Iterable[torch.Tensor], step: Callable[..., torch.Tensor] = one_step) -> list:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, foreach=False)  # tensors of several classes
     losses = []
     for batch in given:
         losses.append(step(model, batch))

@@ -9,6 +9,7 @@ from torch.distributed import pipelining
 
 import dovetail
 from tests.distributed.programs.common import DEVICE, Block
+from tests.versions import VERSION
 
 WIDTH, MICROBATCHES = 16, 4
 
@@ -68,6 +69,8 @@ def case_several_stages_in_each_process():
 
 
 def case_gradients_of_inputs_come_before_those_of_parameters():
+    if VERSION < (2, 13):
+        return  # the schedule asks of nodes of the graph what those of an autograd.Function do not tell
     _same(pipelining.ScheduleInterleavedZeroBubble, 2)
 
 

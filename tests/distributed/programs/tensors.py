@@ -63,6 +63,7 @@ def case_functional_collectives_are_part_of_a_graph():
         same(lambda x: collectives.all_gather_tensor_autograd(x.sin(), 0, WORLD).cos(), x)
         same(lambda x: collectives.reduce_scatter_tensor_autograd(x.sin(), "sum", 0, WORLD).cos(), x)
         same(lambda x: collectives.all_to_all_single_autograd(x.sin(), None, None, WORLD).cos(), x)
+        same(lambda x: collectives.all_gather_tensor(x.sin(), 0, WORLD.group_name).cos(), x)
         same(lambda x: collectives.all_reduce(x * 2, "sum", list(range(dist.get_world_size()))) * dist.get_rank(), x)
 
 

@@ -1,7 +1,8 @@
 """How tensors are laid out over processes: `Shard(0)` and its like are constants, which equal ones stand for. Newer
 versions of PyTorch make them in native code; where they are Python, they are traced like any object.
 
-A group of processes is known by its identity, and its name, its size and this process's rank in it are constants.
+A group of processes is known by its identity, and its name, its size and this process's rank in it are constants. Which
+group has a name is looked up again in every call: a program may end its groups and make others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dovetail.capture.tables.known_callables import FOLDED, KNOWN, Handler
 from dovetail.capture.values.base import Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.callables import MethodValue
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Source
+from dovetail.ir.source import Attr, Computed, Global, Source
 
 _PLACEMENT = getattr(getattr(torch._C, "_distributed", None), "Placement", None)
 
@@ -63,7 +64,18 @@ def _of_group(function: Callable[[Any], Any]) -> Handler:
     return constant
 
 
+_RESOLVE = "_resolve_process_group"
+_LOOKS_UP = Global(_RESOLVE, "torch.distributed.distributed_c10d")
+
+
+def _group_of_name(s: Session, args: Args, kwargs: Kwargs) -> Value:
+    name = args[0].native()
+    text = repr(name).replace("{", "{{").replace("}", "}}")
+    return s.wrap(getattr(distributed.distributed_c10d, _RESOLVE)(name), Computed(f"{{}}({text})", (_LOOKS_UP,)))
+
+
 if distributed.is_available():
+    KNOWN[getattr(distributed.distributed_c10d, _RESOLVE)] = _group_of_name
     for _member in ("group_name", "size", "rank", "name"):
         _static = vars(distributed.ProcessGroup)[_member]
         _function = getattr(_static, "fget", None) or _static.__func__
