@@ -9,7 +9,7 @@ it: all they read is there until the end anyway. Nobody waits beyond the end of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
 from dovetail.ir import dimvalues
@@ -17,19 +17,20 @@ from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import bucket_ends, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, Group, Item, Program
 from dovetail.ir.records import dataclass
-
-SMALL = 1 << 14  # bytes of a temporary that may as well live longer
+from dovetail.schedule.launch.advance import SMALL, advanced
 
 
 def gather(program: Program, kernels: Mapping[str, Kernel]) -> Program:
     """`kernels` maps each group's name to its kernel."""
-    return _Gathering(program, kernels).run()
+    return _Gathering(advanced(program, kernels), kernels).run()
 
 
 @dataclass
 class _Waiting:
-    symbol: str
+    """`after`: the batches that must come before, all of smaller numbers."""
+
     groups: list[Group] = field(default_factory=list)
+    after: set[int] = field(default_factory=set)
 
 
 class _Gathering:
@@ -41,7 +42,7 @@ class _Gathering:
         self.waiting: dict[int, _Waiting] = {}  # by number, in order
         self.latest: dict[str, int] = {}  # of a kernel's symbol
         self.writer: dict[str, int] = {}  # of a buffer: the last batch that writes it
-        self.reader: dict[str, int] = {}
+        self.readers: dict[str, set[int]] = {}  # since then
         self.count = 0
 
     def run(self) -> Program:
@@ -57,33 +58,42 @@ class _Gathering:
                 self.flush(after)
                 self.items.append(item)
             if position in ends:
-                self.flush(self.count)
-        self.flush(self.count)
+                self.flush(self.waiting)
+        self.flush(self.waiting)
         return self.program.with_items(tuple(self.items))
 
-    def needs(self, read: object, written: set[str]) -> int:
-        """The last batch that must come before."""
-        numbers = [self.writer.get(name, -1) for name in (*read, *written)]  # type: ignore[misc]
-        return max([-1, *numbers, *(self.reader.get(name, -1) for name in written)])
+    def needs(self, read: Iterable[str], written: set[str]) -> set[int]:
+        """The batches that must come before."""
+        numbers = {self.writer.get(name, -1) for name in (*read, *written)}
+        return numbers.union(*(self.readers.get(name, ()) for name in written)) & self.waiting.keys()
 
     def may_wait(self, name: str, buffer: Buffer) -> bool:
         nbytes = buffer.numel * buffer.dtype.itemsize
         small = dimvalues.typical(nbytes) <= SMALL
         return small or name in self.lasting or self.writer.get(name, -1) in self.waiting
 
-    def wait(self, group: Group, after: int, read: object, written: set[str]) -> None:
+    def wait(self, group: Group, after: set[int], read: Iterable[str], written: set[str]) -> None:
         symbol = self.kernels[group.name].symbol
         number = self.latest.get(symbol, -1)
-        if number not in self.waiting or number <= after:
+        if number not in self.waiting or number <= max(after, default=-1):
             number = self.latest[symbol] = self.count
-            self.waiting[number] = _Waiting(symbol)
+            self.waiting[number] = _Waiting()
             self.count += 1
         self.waiting[number].groups.append(group)
-        self.reader |= {name: max(number, self.reader.get(name, -1)) for name in read}  # type: ignore[attr-defined]
-        self.writer |= {name: max(number, self.writer.get(name, -1)) for name in written}
+        self.waiting[number].after |= after
+        for name in written:
+            self.writer[name], self.readers[name] = number, set()
+        for name in read:
+            self.readers.setdefault(name, set()).add(number)
 
-    def flush(self, last: int) -> None:
-        """Emit the batches up to this one."""
-        for number in [n for n in self.waiting if n <= last]:
+    def flush(self, wanted: Iterable[int]) -> None:
+        """Emit these batches, and what must come before them."""
+        ahead, found = list(wanted), set[int]()
+        while ahead:
+            number = ahead.pop()
+            if number in self.waiting and number not in found:
+                found.add(number)
+                ahead += self.waiting[number].after
+        for number in sorted(found):
             groups = self.waiting.pop(number).groups
             self.items.append(groups[0] if len(groups) == 1 else Batch(f"many_{groups[0].name}", tuple(groups)))
