@@ -24,12 +24,16 @@ STEPS = (
     "{a} = {b} + {c}", "{a} = {b} * 2", "{a} = {b}.view(2, 2).flatten()", "{a} = {b}.flip(0)", "{a} = {b}[:]",
     "{a} = torch.stack({b}.unbind())", "{a} = torch.maximum({b}, {c})", "{a} = {b}.clone()", "{a} = {b}.detach()",
     "{a} = torch.cat([{b}[:2], {c}[2:]])", "{a} = {b}.cumsum(0)", "{a} = {b}.to(torch.float64)", "{a} = -{b}",
+    "{a} = {b}.masked_fill({c} > 1, -7)", "{a} = torch.where({b} < {c}, {b}, 2)", "{a} = {b}.repeat(2)[2:6]",
+    "{a} = torch.nn.functional.pad({b}, (1, 2))[:4]", "{a} = {b}[:, None].expand(4, 4).tril()[3]",
+    "{a} = {b}.roll(1).to(torch.bfloat16)", "{a} = {b}.view(2, 2).permute(1, 0).flatten()", "{a} = {b} & {c}",
 )  # fmt: skip
 WRITES = (
     "{a}.add_(1)", "{a}[0] = 5", "{a}.view(2, 2)[1].mul_(2)", "{a}.detach().add_(1)", "{a}.data.sub_(1)",
     "{a}.copy_({b})", "{a}[1:3].copy_(x.detach()[:2])", "{a}.add_(x.detach()[:4].int())",
     "torch.neg({b}.clone(), out={a})", "torch._foreach_add_([{a}, {b}.clone()], 1)",
-    "{a}.set_({b}.clone())", "{a}.unbind()[2].zero_()",
+    "{a}.set_({b}.clone())", "{a}.unbind()[2].zero_()", "{a}.masked_fill_({b} > 0, 3)", "{a}[{b} > 1] = -2",
+    "{a}[1:] += {b}[:3]", "{a}[2] = x[0].item()", "{a}.clamp_(-1, 2)", "{a}.fill_(4)", "{a}.float().mul_(2)",
 )  # fmt: skip
 READS = (
     "found.append({a}[{k}].item())", "found.append({a}.tolist())", "y = y * 2 if {a}[{k}] > 1 else y + 1",
