@@ -27,7 +27,16 @@ from dovetail.products import multiply_in_kernels
 from dovetail.repeats import Irregular
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
-from dovetail.schedule import gather, graph_facts, in_buckets, plan_memory, reuse, schedule, unrecordable
+from dovetail.schedule import (
+    gather,
+    graph_facts,
+    in_buckets,
+    plan_memory,
+    reuse,
+    run_beside,
+    schedule,
+    unrecordable,
+)
 
 #: Of a program as lowered, scheduled, and what schedules one: the scheduled one whose texts are wanted.
 Change = Callable[[Program, Program, Callable[[Program], Program]], Program]
@@ -99,6 +108,7 @@ def _build(
             saved += len(scheduled.outputs) - len(few.outputs) if saved else 0
     if divide is not None:
         scheduled = divide(scheduled)
+    scheduled = run_beside(scheduled)
     events.artifact("schedule", lambda: program_text(scheduled))
     events.artifact("fusion", lambda: fusion_text(loops, scheduled))
 

@@ -29,11 +29,12 @@ from dovetail.ops.lowering import (
     views,
 )
 from dovetail.ops.lowering.registry import Row
+from dovetail.ops.own import collectives as halves
 from dovetail.ops.own import philox, template, user_kernel
 
 MODULES = (
-    activation, arithmetic, collectives, comparison, creation, elementary, gradients, indexing, library_rows, movement,
-    norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax, template, upsampling,
+    activation, arithmetic, collectives, comparison, creation, elementary, gradients, halves, indexing, library_rows,
+    movement, norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax, template, upsampling,
     user_kernel, views,
 )
 

@@ -12,6 +12,7 @@ from dovetail.schedule.fusion.fuse import FusionSlot, fuse
 from dovetail.schedule.fusion.inline import inline, remove_dead
 from dovetail.schedule.gpu.split import suited
 from dovetail.schedule.launch.buckets import divided, in_buckets
+from dovetail.schedule.launch.collectives import run_beside
 from dovetail.schedule.launch.cuda_graphs import graph_facts, unrecordable
 from dovetail.schedule.launch.gather import gather
 from dovetail.schedule.memory import block
@@ -21,7 +22,9 @@ from dovetail.schedule.memory.reuse import reuse
 from dovetail.schedule.memory.shared_concat import share_prefixes
 from dovetail.schedule.memory.store_in_concat import store_early
 
-__all__ = ["divided", "gather", "graph_facts", "in_buckets", "plan_memory", "reuse", "schedule", "unrecordable"]
+__all__ = [
+    "divided", "gather", "graph_facts", "in_buckets", "plan_memory", "reuse", "run_beside", "schedule", "unrecordable",
+]  # fmt: skip
 
 
 def schedule(program: Program, options: Options) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -95,8 +96,15 @@ def _refuse(row: Row, func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         eager_trials.attempt(row.trial, func, args, kwargs)
 
 
+#: Where operators of a namespace have meta kernels that PyTorch itself does not load. Without it another kernel runs,
+#: and a collective would be made.
+_KERNELS = {"_c10d_functional": "torch.distributed._functional_collectives"}
+
+
 @cache
 def _rule(func: Any) -> Callable[..., Any] | None:
+    if func.namespace in _KERNELS:
+        importlib.import_module(_KERNELS[func.namespace])
     found = functional_row(func).shape
     if isinstance(found, ForOverload):
         found = found.make(func)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -17,6 +19,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 import dovetail
+from dovetail.diagnostics.logs import LogSink
 from tests.distributed.programs.common import DEVICE, Blocks, compiles_once, same_training, train
 
 WORLD = dist.group.WORLD
@@ -126,6 +129,27 @@ def case_collectives_that_write_to_what_they_are_given():
     for program in (summed, gathered, scattered, sent, part, counted):
         print(program.__name__, flush=True)
         same(program, drawn(4, 4))
+
+
+def case_collectives_run_beside_what_does_not_read_them():
+    def program(x, w):
+        total = collectives.all_reduce(x.sin(), "sum", WORLD)
+        whole = collectives.all_gather_tensor(x.cos(), 0, WORLD)
+        y = (x @ w).relu() @ w
+        dist.all_reduce(y)
+        z = (w @ w).sum(0)
+        return total * 2, whole + z, y + z
+
+    given = [drawn(4, 4), drawn_by(7, 4, 4)]
+    compiled, texts = dovetail.compile(program, fullgraph=True), []
+    with mock.patch.object(LogSink, "wants", lambda sink, kind: kind == "output_code"):
+        with mock.patch.object(LogSink, "write", lambda sink, record, kind, text: texts.append(text)):
+            torch.testing.assert_close(compiled(*given), program(*[t.clone() for t in given]))
+    run = texts[0][texts[0].index("def run(") :]
+    begun = [run.index(f"dovetail_begin_{name}(") for name in ("all_reduce", "all_gather_into_tensor")]
+    assert max(begun) < run.index("aten_mm(") < run.index("dovetail_wait("), run
+    for _ in range(3):
+        torch.testing.assert_close(compiled(*given), program(*[t.clone() for t in given]))
 
 
 def case_collectives_that_write_to_inputs():
