@@ -44,10 +44,10 @@ Change = Callable[[Program, Program, Callable[[Program], Program]], Program]
 Divide = Callable[[Program], Program]
 
 
-def dividing(options: Options) -> Divide | None:
-    """Puts the gradients of a backward program in buckets, where somebody wants them early."""
+def dividing(options: Options, kept: Sequence[int]) -> Divide | None:
+    """Puts the gradients of a backward program in buckets, where somebody wants them early. `kept`: see `Pair`."""
     limits = options.buckets
-    return None if limits is None else lambda program: in_buckets(program, *limits)
+    return None if limits is None else lambda program: in_buckets(program, *limits, kept)
 
 
 def build(

@@ -294,11 +294,11 @@ class Stages:
     def train(self, joint: JointGraph) -> tuple[Plan | None, Partial | None]:
         pair = self.pair(joint)
         overlaps = several_in_one_place(self.fakes, written_by(joint))
-        halves = None if overlaps else self.halves(pair, dividing(self.options))
+        halves = None if overlaps else self.halves(pair, dividing(self.options, pair.kept))
         if halves is None:
             return None, None
         plan = training(halves, joint, pair, self.graph, draws(pair.forward), unrepeatable(joint), self.late)
-        return plan, self.partial(joint, pair, halves[1].buckets)
+        return plan, self.partial(joint, pair, halves[1].buckets, pair.kept)
 
     def pair(self, joint: JointGraph) -> Pair:
         self.events.artifact("aot_joint_graphs", lambda: aten_text(joint.aten))
@@ -314,13 +314,14 @@ class Stages:
         return None if forward is None or backward is None else (forward, backward)
 
     def partial(
-        self, joint: JointGraph, pair: Pair, buckets: Buckets, unfolding: Callable[[Set[str]], Change] | None = None
-    ) -> Partial:
-        """Makes the backward program for some of the tangents, when a call first needs it. `buckets` are those of the
-        whole. `unfolding` gives that of a graph of few turns all of them; it is told which tangents are absent."""
+        self, joint: JointGraph, pair: Pair, buckets: Buckets, kept: Sequence[int],
+        unfolding: Callable[[Set[str]], Change] | None = None,
+    ) -> Partial:  # fmt: skip
+        """Makes the backward program for some of the tangents, when a call first needs it. `buckets` and `kept` are of
+        the whole. `unfolding` gives that of few turns all of them; it is told which tangents are absent."""
         tangents, events = [name for name, _ in joint.tangents], self.events
         left, irregular = MOST_PARTIAL, dict[int, str]()
-        divide = functools.partial(divided, buckets=buckets) if buckets else None
+        divide = functools.partial(divided, buckets=buckets, kept=kept) if buckets else None
 
         def made(there: int) -> tuple[Built, bool]:
             nonlocal left
@@ -393,14 +394,13 @@ class Stages:
             others = self.loops(without_tangents(fewer, less, absent), "backward ")
             return Unfolding(given.without(gone), others, inputs)
 
-        change = unfolding(frozenset())
-        backward = self.builder(pair.backward, True, options, events, "backward ", change, dividing(options))
+        both, change = whole_pair(pair, inputs, unfold.outputs, given), unfolding(frozenset())
+        backward = self.builder(pair.backward, True, options, events, "backward ", change, dividing(options, both.kept))
         if backward is None:
             return None
-        both = whole_pair(pair, inputs, unfold.outputs, given)
         draw = draws(pair.forward), unrepeatable(few)
         plan = training((forward, backward), whole, both, self.graph, *draw, self.late, turns=True)
-        return plan, self.partial(few, pair, backward.buckets, unfolding)
+        return plan, self.partial(few, pair, backward.buckets, both.kept, unfolding)
 
     def loops(self, aten: AtenGraph, prefix: str) -> tuple[Program, Program] | None:
         """The program of a graph that is not to run, as lowered and scheduled."""
@@ -489,7 +489,8 @@ def partials(
         return found[1]
     joint = normalize_joint(graph, fakes, options)
     assert isinstance(joint, JointGraph)
-    return stages.partial(joint, partition(joint), buckets)
+    pair = partition(joint)
+    return stages.partial(joint, pair, buckets, pair.kept)
 
 
 def _operators(

@@ -146,14 +146,32 @@ def view_roots(program: loops.Program) -> dict[str, str]:
 
 
 def output_ends(program: loops.Program) -> list[int]:
-    """For each output the position of the last item that touches its memory; -1 if none does."""
+    """For each output the position of the last item that touches its memory, or an input that comes before; -1 if none
+    does."""
+    roots, touched = view_roots(program), _touched(program)
+
+    def end(value: Any) -> int:
+        return touched.get(roots.get(value.name, value.name), -1) if isinstance(value, loops.Buffer) else -1
+
+    return [max(end(output.value), end(output.after)) for output in program.outputs]
+
+
+def _touched(program: loops.Program) -> dict[str, int]:
+    """Position of the last item that touches each buffer's memory, through views too."""
     roots = view_roots(program)
-    touched = {
+    return {
         roots.get(name, name): position
         for position, item in enumerate(program.items) for name in (*reads(item), *writes(item))
     }  # fmt: skip
-    names = [o.value.name if isinstance(o.value, loops.Buffer) else "" for o in program.outputs]
-    return [touched.get(roots.get(name, name), -1) for name in names]
+
+
+def needed_later(program: loops.Program) -> list[tuple[int, ...]]:
+    """For each bucket but the last one, which of the program's parameters are tensors that later items touch."""
+    touched, given = _touched(program), program.parameters()
+    return [
+        tuple(k for k, each in enumerate(given) if touched.get(each.name, -1) > end and isinstance(each, loops.Buffer))
+        for end in bucket_ends(program)[:-1]
+    ]
 
 
 def bucket_ends(program: loops.Program) -> list[int]:
@@ -164,11 +182,7 @@ def bucket_ends(program: loops.Program) -> list[int]:
 
 def last_uses(program: loops.Program) -> dict[str, int]:
     """Position of the last item that touches each buffer's memory, through views too."""
-    roots = view_roots(program)
-    last: dict[str, int] = {}
-    for position, item in enumerate(program.items):
-        for name in (*reads(item), *writes(item)):
-            last[roots.get(name, name)] = position
+    roots, last = view_roots(program), _touched(program)
     for name in output_buffers(program):
         last[roots.get(name, name)] = len(program.items)
     return last

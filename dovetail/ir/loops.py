@@ -438,18 +438,18 @@ class Output:
     """What the program returns at one place: a buffer, or a constant that is no tensor.
 
     `view`: is the tensor a view in PyTorch's sense, whatever memory it lies in? None where that is all the same.
+    `after`: an input that whoever gets the output from a bucket may write to: nothing reads it any more.
     """
 
     value: Any  # Buffer | Dim | None | constant
     view: bool | None = None
+    after: Buffer | None = None
 
 
 @dataclass(frozen=True)
 class Program:
     """`mutated` pairs each input that the program updates with the buffer holding its new value.
-
     `lines` has the user's stack for what buffers hold, as far as it is known.
-
     `numbers` are the inputs that are no tensors, each with its place among all that the caller gives. Those that are
     sizes are `measured`: what their value is in terms of `sizes`, all the symbols that occur.
     `buckets`: the outputs that the caller gets together, before later ones are computed; none: all come at the end.

@@ -160,11 +160,13 @@ class _Reader:
     def output(self, rest: str) -> None:
         value, _, kind = rest.partition(" as ")
         value, _, bucket = value.partition(" in bucket ")
+        value, _, after = value.partition(" after ")
         if bucket:
             self.buckets.setdefault(int(bucket), []).append(len(self.outputs))
         argument = self.argument(ast.parse(value, mode="eval").body)
         argument = argument.buffer if isinstance(argument, loops.BufferRef) else argument
-        self.outputs.append(loops.Output(argument, {"": None, "view": True, "base": False}[kind]))
+        view = {"": None, "view": True, "base": False}[kind]
+        self.outputs.append(loops.Output(argument, view, self.buffers[after] if after else None))
 
     def close_loop(self) -> None:
         group = self.group

@@ -110,7 +110,8 @@ class _Printer:
         for place, output in enumerate(program.outputs):
             if isinstance(output.value, loops.Buffer):
                 yield from self.declare([output.value])
-            yield f"output {argument_text(output.value)}{buckets.get(place, '')}{_VIEWS[output.view]}"
+            after = f" after {output.after}" if output.after is not None else ""
+            yield f"output {argument_text(output.value)}{after}{buckets.get(place, '')}{_VIEWS[output.view]}"
 
     def declare(self, buffers: Sequence[loops.Buffer | None]) -> Iterator[str]:
         for buffer in buffers:

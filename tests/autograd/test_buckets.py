@@ -214,6 +214,47 @@ def test_memory_that_is_read_later_leaves_later(monkeypatch: pytest.MonkeyPatch)
     assert len(nodes_of(result)) > 2
 
 
+def _step(parameter: Any) -> None:
+    with torch.no_grad():
+        parameter.sub_(parameter.grad, alpha=0.1)
+    parameter.grad = None
+
+
+@pytest.mark.parametrize("make", [Layers, Shared, lambda: Layers(12)], ids=["layers", "shared", "turns"])
+def test_an_optimizer_steps_in_hooks(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It writes to parameters, which the backward pass reads: not before it has done so for the last time."""
+    monkeypatch.setattr("dovetail.request.bucket_bytes", lambda *_: (1, 1))
+    model = make()
+    other = copy.deepcopy(model)
+    compiled = several(other)
+    for each in (model, other):
+        for parameter in each.parameters():
+            parameter.register_post_accumulate_grad_hook(_step)
+    for _ in range(3):
+        model(X).square().mean().backward()
+        compiled(X).square().mean().backward()
+    alike(detached(list(other.parameters())), detached(list(model.parameters())), rtol=1e-3, atol=1e-4)
+    assert len(nodes_of(compiled(X))) > 3
+
+
+def test_a_hook_that_writes_to_what_is_needed_later() -> None:
+    """As in eager mode that is an error."""
+    model = Layers()
+
+    def hook(parameter: Any) -> None:
+        with torch.no_grad():
+            model.layers[0].weight.zero_()
+
+    def program(model: Any) -> None:
+        x = X.clone().requires_grad_()
+        model(x).square().mean().backward()
+
+    model.layers[3].weight.register_post_accumulate_grad_hook(hook)
+    for call in (model, several(model)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            program(call)
+
+
 class Heads(Layers):
     def forward(self, x):
         y = self.layers[1](self.layers[0](x).tanh())

@@ -44,7 +44,7 @@ temporary b3: bfloat16[s0] on cuda:1
 library weird_2: b3, _, = aten.max.dim(b2, -1, keepdim=False)
 mutate a0 = b0
 output b2 in bucket 0
-output b0 in bucket 1 as view
+output b0 after a0 in bucket 1 as view
 output 3
 output None
 output s0 + 1

@@ -19,7 +19,8 @@ ENDS = [1, 1, 3]  # graphs up to the end of each bucket: nothing is launched for
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    made = BucketRecorder(lambda *inputs: iter([["plain"]]), GraphFacts(torch.device("cpu")), print, "title", BUCKETS)
+    facts = GraphFacts(torch.device("cpu"), later=((0,), ()))
+    made = BucketRecorder(lambda *inputs: iter([["plain"]]), facts, print, "title", BUCKETS)
     made.events = []
     graphs: Any = [SimpleNamespace(replay=lambda k=k: made.events.append(k)) for k in range(3)]
     results = [_Result(constant=value) for value in "abcd"]
@@ -43,3 +44,17 @@ def test_others_do_without_it_as_long_as_a_call_is_under_way(recorder: Any) -> N
     assert [*recorder(X)] == [["plain"]]
     first.close()
     assert [*recorder(X)] == [["a", "b"], ["c"], ["d"]]
+
+
+def test_what_is_read_later_is_not_written_to(recorder: Any) -> None:
+    x = X.clone()
+    recorder.recordings[()].places[0] = x.data_ptr()
+    recorder.recordings[()].__post_init__()
+    steps = recorder(x)
+    next(steps)
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        next(steps)
+    steps = recorder(x)
+    next(steps), next(steps), x.add_(1)
+    assert next(steps) == ["d"]

@@ -25,7 +25,9 @@ after:   def run(block, box):                   a generator
              a0, a1 = box; box.clear()
              ...
              box += (b3, ); b3 = b0 = None
+             seen = versions((a1, ))
              yield
+             unchanged((a1, ), seen)            what is read later must be what it was
              ...
              box += (b1, b2, )
 """
@@ -45,7 +47,7 @@ from dovetail.ir import dims
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.callers import NOT_USERS
 from dovetail.ir.kernel import HostProgram, Kernel, MemoryPlan
-from dovetail.ir.liveness import bucket_ends, last_uses, reads, view_roots, writes
+from dovetail.ir.liveness import bucket_ends, last_uses, needed_later, reads, view_roots, writes
 from dovetail.ir.loops import Batch, Buffer, BufferRef, Group, LibraryCall, Output, Param, Program, View
 from dovetail.ir.profiled import titled
 from dovetail.ops.calls.schema import facts
@@ -90,7 +92,8 @@ class Host:
         self.titles: dict[int, str] = {}  # position in body of each launch -> what a profile shows
         self.draws = False
         self.measures = Measures(program)
-        self.ends = bucket_ends(program)
+        self.ends, self.later = bucket_ends(program), needed_later(program)
+        self.given_names = [each.name for each in program.parameters()]
 
     def build(self) -> HostProgram:
         program = self.program
@@ -408,12 +411,13 @@ class Host:
 
     def hand_over(self, position: int) -> None:
         """Give the caller the buckets that end here, but for the last one, which is given at the end."""
-        for bucket, end in zip(self.program.buckets[:-1], self.ends, strict=False):
+        for bucket, end, later in zip(self.program.buckets[:-1], self.ends, self.later, strict=False):
             if end == position:
                 self.give(bucket)
                 values = (self.program.outputs[k].value for k in bucket)
                 self.forget(value.name for value in values if isinstance(value, Buffer))
-                self.body.append("yield")
+                needed = f"({''.join(f'{self.given_names[k]}, ' for k in later)})"
+                self.body += [f"seen = versions({needed})", "yield", f"unchanged({needed}, seen)"]
 
     def give(self, bucket: Iterable[int]) -> None:
         self.body.append(f"box += ({''.join(f'{self.output(self.program.outputs[k])}, ' for k in bucket)})")

@@ -3,9 +3,9 @@
     wait_tensor(all_reduce(x, "sum", group))    ->    one call
 
 In eager mode a collective runs beside what follows it, until somebody waits. Kernels here may write over memory that
-nobody reads any more, and a collective that still runs reads its input: so waiting is a part of the call. Where a program
-is laid out, they are two (`ops/own/collectives.py`). Every process makes the same calls in the same order, since they
-have effects, and are never left out, joined or put in another order.
+nobody reads any more, and a collective that still runs reads its input: so waiting is a part of the call. Where a
+program is laid out, they are two (`ops/own/collectives.py`). Every process makes the same calls in the same order,
+since they have effects, and are never left out, joined or put in another order.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from dovetail.ir.checks import CheckFailed, OtherSizes
 from dovetail.ir.kernel import HostProgram
 from dovetail.ir.profiled import ProfiledCall
 from dovetail.runtime.call import arena, checked
+from dovetail.runtime.call.versions import unchanged, versions
 from dovetail.runtime.gpu.device_scalars import cut, on_device
 
 _numbers = count()
@@ -79,7 +80,7 @@ def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: st
     functions = {k.symbol: kernels[k.symbol] for k in host.kernels}
     names = {name: native(value) for name, value in host.names.items()}
     namespace = {**names, **functions, "CheckFailed": CheckFailed, "expect_layout": expect_layout,
-                 "on_device": on_device, "cut": cut, **checked.NAMES}
+                 "on_device": on_device, "cut": cut, "versions": versions, "unchanged": unchanged, **checked.NAMES}
     namespace |= {LASTING: host.lasting, "profiler": profiler}
     namespace["shown"] = ProfiledCall(title, namespace, functions, host.launches)
     run = execute(host.text, filename, namespace, host.code)

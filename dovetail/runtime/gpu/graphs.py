@@ -36,6 +36,7 @@ from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
 from dovetail.ir.records import dataclass
 from dovetail.runtime.call.overlap import unmoved
+from dovetail.runtime.call.versions import unchanged, versions
 from dovetail.runtime.gpu import device_scalars
 
 Call = Callable[..., Sequence[Any]]
@@ -341,11 +342,17 @@ class BucketRecorder(Recorder):
     def replay(self, recording: _Recording, inputs: tuple) -> Iterator[list]:
         self.begin(recording, inputs)
         launched = given = 0
-        for bucket, end in zip(self.buckets, recording.ends, strict=True):
+        needed: list[torch.Tensor] = []
+        seen: list[int] = []
+        for number, (bucket, end) in enumerate(zip(self.buckets, recording.ends, strict=True)):
+            unchanged(needed, seen)
             self.launch(recording.graphs[launched:end])
             launched, first, given = end, given, given + len(bucket)
             if given == len(recording.results):
                 self.end(recording, inputs)
+            else:  # what is copied is not the caller's
+                needed = [inputs[k] for k in self.facts.later[number] if k in recording.places]
+                seen = versions(needed)
             yield self.handed(recording, recording.results[first:given], inputs)
 
 

@@ -6,13 +6,16 @@ after:   b0 = mm(...)  view b3 = b0  b1 = mm(...)  k2: b2 = sum(...)       outpu
                                                                            b3 in bucket 0
 
 A bucket is full when it has so many bytes, as one of `DistributedDataParallel` is. Whoever has been given a gradient
-may write to it, so it leaves when nothing reads its memory any more.
+may write to it, and to what it is the gradient of, as an optimizer does in a hook: so it leaves when nothing reads the
+memory of either any more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from dovetail.ir import dimvalues
 from dovetail.ir.kernel import Buckets
@@ -22,10 +25,10 @@ from dovetail.ops.calls.effects import may_raise
 from dovetail.ops.calls.schema import facts
 
 
-def in_buckets(program: Program, first: int, others: int) -> Program:
-    """`first`: bytes of the first bucket, `others`: of each later one. A program whose outputs fit into one bucket
-    stays as it is."""
-    ordered = divided(program, ())
+def in_buckets(program: Program, first: int, others: int, kept: Sequence[int]) -> Program:
+    """`first`: bytes of the first bucket, `others`: of each later one. `kept`: the places of the outputs that are the
+    gradients of the first parameters. A program whose outputs fit into one bucket stays as it is."""
+    ordered = divided(program, (), kept)
     ends = output_ends(ordered)
     together: dict[int, list[int]] = defaultdict(list)
     for place, output in enumerate(program.outputs):
@@ -39,9 +42,11 @@ def in_buckets(program: Program, first: int, others: int) -> Program:
     return program if len(buckets) == 1 else replace(ordered, buckets=tuple(tuple(sorted(b)) for b in buckets))
 
 
-def divided(program: Program, buckets: Buckets) -> Program:
+def divided(program: Program, buckets: Buckets, kept: Sequence[int]) -> Program:
     """The program with these buckets, and in an order in which what it returns is computed as soon as it can be."""
-    return replace(program, items=_early(program), buckets=buckets)
+    own: dict[int, Any] = dict(zip(kept, program.parameters(), strict=False))
+    outputs = tuple(replace(output, after=own.get(k)) for k, output in enumerate(program.outputs))
+    return replace(program, items=_early(program), outputs=outputs, buckets=buckets)
 
 
 def _bytes(program: Program, places: list[int]) -> int:

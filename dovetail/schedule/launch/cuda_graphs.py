@@ -8,7 +8,7 @@ import torch
 
 from dovetail.ir.aten import Subprogram
 from dovetail.ir.launch import GraphFacts
-from dovetail.ir.liveness import leaves, writes
+from dovetail.ir.liveness import leaves, needed_later, writes
 from dovetail.ir.loops import Batch, Group, LibraryCall, Param, Program
 from dovetail.ops.own.user_kernel import user_kernel_functional
 
@@ -53,4 +53,5 @@ def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
     device = next(b.device for b in (*program.inputs, *(b for i in program.items for b in writes(i).values())))
     fixed = tuple(sorted(places[name] for name in called))
     products = any(isinstance(i, LibraryCall) and i.operator in _PRODUCTS for i in program.items)
-    return GraphFacts(device, numbers, fixed, written, bool(program.sizes), saved, products)
+    later = tuple(needed_later(program))
+    return GraphFacts(device, numbers, fixed, written, bool(program.sizes), saved, products, later=later)
