@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from dovetail.ir.launch import GraphFacts
+from dovetail.runtime.gpu import device_scalars, graphs
 from dovetail.runtime.gpu.graphs import BucketRecorder, _Recording, _Result
 
 BUCKETS = (2, 0), (3,), (1,)
@@ -22,10 +24,10 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     facts = GraphFacts(torch.device("cpu"), later=((0,), ()))
     made = BucketRecorder(lambda *inputs: iter([["plain"]]), facts, print, "title", BUCKETS)
     made.events = []
-    graphs: Any = [SimpleNamespace(replay=lambda k=k: made.events.append(k)) for k in range(3)]
+    fakes: Any = [SimpleNamespace(replay=lambda k=k: made.events.append(k)) for k in range(3)]
     results = [_Result(constant=value) for value in "abcd"]
     none = torch.empty(0)
-    made.recordings[()] = _Recording(graphs, {0: X.data_ptr()}, {}, None, results, {}, none, frozenset(), ENDS)
+    made.recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, {}, none, frozenset(), ENDS)
     return made
 
 
@@ -58,3 +60,39 @@ def test_what_is_read_later_is_not_written_to(recorder: Any) -> None:
     steps = recorder(x)
     next(steps), next(steps), x.add_(1)
     assert next(steps) == ["d"]
+
+
+def test_a_recording_knows_where_each_bucket_ends(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program cuts it where the next bucket begins to launch."""
+    monkeypatch.setattr(graphs._Graphs, "begin", lambda made: made.made.append(SimpleNamespace(pool=lambda: None)))
+    monkeypatch.setattr(graphs._Graphs, "end", lambda made: None)
+
+    def program(*inputs: Any) -> Any:
+        yield ["a", "b"]
+        yield ["c"]
+        device_scalars.cut()
+        device_scalars.cut()
+        yield ["d"]
+
+    recorder.call, made = program, graphs._Graphs(None)
+    made.begin()
+    with device_scalars.kept_in(None, torch.empty(0), made.cut):
+        assert recorder.results([X], made) == ["a", "b", "c", "d"]
+    assert made.ends == ENDS
+
+
+def test_the_first_call_counts_the_tables_of_all_parts(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not those of programs that hooks run in between."""
+    monkeypatch.setattr(graphs, "aside", lambda device, products: nullcontext())
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+
+    def program(*inputs: Any) -> Any:
+        for bucket in BUCKETS:
+            device_scalars.table(torch.device("cpu"), [1, 2])
+            yield list(bucket)
+
+    recorder.call = program
+    recorder.recordings.clear()
+    for _ in recorder(X):
+        device_scalars.table(torch.device("cpu"), [1] * 7)
+    assert recorder.words == 6
