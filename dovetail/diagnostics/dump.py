@@ -1,4 +1,7 @@
-"""`DOVETAIL_COMPILE_DEBUG=1`: every stage's text in `dovetail_debug/<n>_<function>/<nn>_<stage>.txt`."""
+"""`DOVETAIL_COMPILE_DEBUG=1`: every stage's text in `dovetail_debug/<n>_<function>/<nn>_<stage>.txt`.
+
+In a program of several processes that is `dovetail_debug/rank<k>/<n>_<function>`: they count alike.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import stage_lines
+from dovetail.ir.ranks import rank
 
 _SUFFIX = {
     "graph_code": "py", "guards": "py", "bytecode": "py", "output_code": "py", "call_code": "py", "kernel_code": "ll",
@@ -26,7 +30,9 @@ class DumpSink:
 
     def folder(self, record: CompileRecord) -> Path:
         name = re.sub(r"[^A-Za-z0-9_.]+", "_", record.function).strip("_") or "function"
-        return self.root / f"{record.number}_{name}"
+        number = rank()
+        root = self.root if number is None else self.root / f"rank{number}"
+        return root / f"{record.number}_{name}"
 
     def write(self, record: CompileRecord, kind: str, text: str) -> None:
         folder = self.folder(record)

@@ -21,6 +21,7 @@ from dovetail.config import tolerated
 from dovetail.diagnostics.events import CompileRecord
 from dovetail.errors import InvalidArgument
 from dovetail.ir.callers import users_line
+from dovetail.ir.ranks import marked
 from dovetail.ir.records import dataclass
 
 
@@ -150,9 +151,8 @@ class _Heads(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         place = getattr(record, "place", "")
-        rank = f"[rank{os.environ['RANK']}] " if "RANK" in os.environ else ""
         name = record.name.removeprefix(f"{_ROOT}.")
-        record.message = f"{rank}{os.path.basename(place)} {name}: {record.message}"
+        record.message = marked(f"{os.path.basename(place)} {name}: {record.message}")
         return super().formatMessage(record)
 
 

@@ -37,6 +37,7 @@ from dovetail.config import said
 from dovetail.diagnostics.events import CompileRecord, Stage
 from dovetail.errors import InvalidArgument, Location
 from dovetail.ir.callers import users_line
+from dovetail.ir.ranks import rank, ranks
 
 VARIABLE = "DOVETAIL_TRACE"
 VERSION = 2
@@ -145,8 +146,9 @@ class TraceSink:
         if self.process == os.getpid() or self.broken:
             return
         self.process, self.written = os.getpid(), set()
-        rank = f"_rank{os.environ['RANK']}" if "RANK" in os.environ else ""
-        name = f"dovetail_trace_{socket.gethostname()}{rank}_{self.process}.jsonl"
+        number = rank()
+        part = "" if number is None else f"_rank{number}"
+        name = f"dovetail_trace_{socket.gethostname()}{part}_{self.process}.jsonl"
         try:
             if self.file >= 0:
                 os.close(self.file)
@@ -176,12 +178,7 @@ def _process() -> dict[str, Any]:
     cuda = torch.cuda.is_initialized()
     return {
         "version": VERSION, "pid": os.getpid(), "parent": os.getppid(), "host": socket.gethostname(),
-        "started": _STARTED, "rank": _number("RANK"), "ranks": _number("WORLD_SIZE"), "command": sys.argv,
+        "started": _STARTED, "rank": rank(), "ranks": ranks(), "command": sys.argv,
         "python": platform.python_version(), "torch": torch.__version__, "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if cuda else platform.machine(),
     }  # fmt: skip
-
-
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() else None

@@ -39,6 +39,7 @@ from dovetail.ir.callers import OURS, users_line
 from dovetail.ir.checks import OtherSizes
 from dovetail.ir.copies import copies
 from dovetail.ir.literals import error_in_words
+from dovetail.ir.ranks import marked
 from dovetail.ir.records import dataclass
 from dovetail.ir.recursion_limit import NEAR, Room
 from dovetail.runtime.dispatch.restore_modes import mode_state, restore
@@ -67,7 +68,8 @@ LISTENERS: list[Callable[[str], None]] = []
 
 
 def warn_user(message: str) -> None:
-    """A warning at the line outside this package, and PyTorch's, that led here."""
+    """A warning at the line outside this package, and PyTorch's, that led here, with the rank that it is about."""
+    message = marked(message)
     for listener in LISTENERS:
         listener(message)
     warnings.warn(message, stacklevel=users_line()[2] + 1)

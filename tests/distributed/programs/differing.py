@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import os
+import tempfile
 import time
 import warnings
 from datetime import timedelta
@@ -58,12 +60,21 @@ def case_one_rank_cannot_compile():
         raise RuntimeError("no")
 
     given = {"backend": fails} if dist.get_rank() else {}
-    with dovetail.config.patch(strict=False), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with dovetail.config.patch(strict=False), warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
         same_training(Blocks, ddp, lambda m: ddp(dovetail.compile(m, **given)), graphs=1 - dist.get_rank())
         same_training(Blocks, ddp, lambda m: dovetail.compile(ddp(m), **given), graphs=1 - dist.get_rank())
         x = torch.arange(4.0, device=DEVICE) + dist.get_rank()
         torch.testing.assert_close(dovetail.compile(summed, **given)(x, x), expected(x, x))
+    ours = [str(warning.message) for warning in told if "dovetail runs" in str(warning.message)]
+    assert len(ours) == (3 if dist.get_rank() else 0), ours
+    assert all(message.startswith(f"[rank{dist.get_rank()}] dovetail runs ") for message in ours), ours
+
+
+def case_stages_of_a_rank_are_in_its_own_folder():
+    with tempfile.TemporaryDirectory() as folder, dovetail.config.patch(compile_debug=True, debug_dir=folder):
+        dovetail.compile(torch.sin)(torch.ones(2, device=DEVICE))
+        assert os.listdir(folder) == [f"rank{dist.get_rank()}"]
 
 
 def case_one_rank_breaks_its_graph():
