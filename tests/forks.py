@@ -27,6 +27,8 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 #: What `torch.compile` with a backend of PyTorch's imports.
 WITH_PYTORCHS_COMPILER = ("torch", "torch._dynamo", "torch._inductor.compile_fx")
+#: Where programs look for modules: here first, then where this process does.
+PLACES = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 _FILES = {"stdin": os.O_RDONLY, "stdout": os.O_WRONLY, "stderr": os.O_WRONLY}
 
 
@@ -35,7 +37,7 @@ def python(
     imported: tuple[str, ...] = ("torch",),
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python *words`, the first of which is `-c`, `-m` or a file. `imported`: what it finds imported."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT)} if env is None else dict(env)
+    env = {**os.environ, "PYTHONPATH": PLACES} if env is None else dict(env)
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, name) for name in _FILES]
         for file, text in zip(files, (given, "", "")):
@@ -49,7 +51,7 @@ class _Parent:
     """The process that is forked."""
 
     def __init__(self, imported: tuple[str, ...]) -> None:
-        pipe, env = subprocess.PIPE, {**os.environ, "PYTHONPATH": str(ROOT)}
+        pipe, env = subprocess.PIPE, {**os.environ, "PYTHONPATH": PLACES}
         command = [sys.executable, __file__, *imported]
         self.process = subprocess.Popen(command, env=env, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
         atexit.register(self.process.communicate)

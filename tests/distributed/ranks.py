@@ -22,7 +22,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from tests.forks import ROOT, python
+from tests.forks import PLACES, python
 
 WORLD = int(os.environ.get("RANKS", "2"))
 BACKEND = os.environ.get("RANKS_BACKEND", "gloo")
@@ -45,7 +45,7 @@ def cases_of(module: str) -> list[str]:
 
 def outcomes(module: str, folder: Path, ranks: int = WORLD) -> dict[str, str]:
     """What each case wrote before it failed, on any rank; nothing where it passed on all."""
-    settings = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
+    settings = os.environ | {"PYTHONPATH": PLACES, "GLOO_SOCKET_IFNAME": "lo"}
     words = (module, str(ranks), str(folder))
     done = python("-m", "tests.distributed.ranks", *words, env=settings, timeout=LIMIT, imported=IMPORTED)
     return _by_case(cases_of(module), [path.read_text() + done.stderr for path in _told(folder, ranks)])
