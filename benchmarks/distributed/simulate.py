@@ -21,7 +21,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-FIRST, OTHERS = 1 << 20, 25 << 20  # bytes of the buckets of DistributedDataParallel
+from dovetail.interop.data_parallel import FIRST, OTHERS
+
 #: What part of the bytes of the whole a process sends in a ring of n, by collective: all but an n-th of them, or twice.
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 SMALL = 1 << 20  # bytes of a collective that takes as long as an empty one

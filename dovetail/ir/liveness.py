@@ -148,7 +148,8 @@ def view_roots(program: loops.Program) -> dict[str, str]:
 def output_ends(program: loops.Program) -> list[int]:
     """For each output the position of the last item that touches its memory, or an input that comes before; -1 if none
     does."""
-    roots, touched = view_roots(program), _touched(program)
+    roots = view_roots(program)
+    touched = _touched(program, roots)
 
     def end(value: Any) -> int:
         return touched.get(roots.get(value.name, value.name), -1) if isinstance(value, loops.Buffer) else -1
@@ -156,9 +157,8 @@ def output_ends(program: loops.Program) -> list[int]:
     return [max(end(output.value), end(output.after)) for output in program.outputs]
 
 
-def _touched(program: loops.Program) -> dict[str, int]:
-    """Position of the last item that touches each buffer's memory, through views too."""
-    roots = view_roots(program)
+def _touched(program: loops.Program, roots: Mapping[str, str]) -> dict[str, int]:
+    """Position of the last item that touches each buffer's memory, through views too. `roots`: see `view_roots`."""
     return {
         roots.get(name, name): position
         for position, item in enumerate(program.items) for name in (*reads(item), *writes(item))
@@ -167,7 +167,9 @@ def _touched(program: loops.Program) -> dict[str, int]:
 
 def needed_later(program: loops.Program) -> list[tuple[int, ...]]:
     """For each bucket but the last one, which of the program's parameters are tensors that later items touch."""
-    touched, given = _touched(program), program.parameters()
+    if not program.buckets:
+        return []
+    touched, given = _touched(program, view_roots(program)), program.parameters()
     return [
         tuple(k for k, each in enumerate(given) if touched.get(each.name, -1) > end and isinstance(each, loops.Buffer))
         for end in bucket_ends(program)[:-1]
@@ -176,13 +178,14 @@ def needed_later(program: loops.Program) -> list[tuple[int, ...]]:
 
 def bucket_ends(program: loops.Program) -> list[int]:
     """For each bucket the position of the last item that touches the memory of its outputs, or of an earlier one's."""
-    ends = output_ends(program)
+    ends = output_ends(program) if program.buckets else []
     return list(itertools.accumulate((max(ends[k] for k in bucket) for bucket in program.buckets), max))
 
 
 def last_uses(program: loops.Program) -> dict[str, int]:
     """Position of the last item that touches each buffer's memory, through views too."""
-    roots, last = view_roots(program), _touched(program)
+    roots = view_roots(program)
+    last = _touched(program, roots)
     for name in output_buffers(program):
         last[roots.get(name, name)] = len(program.items)
     return last

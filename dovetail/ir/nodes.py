@@ -62,4 +62,4 @@ def in_place(node: torch.fx.Node) -> bool:
     """Does it change its first argument, by its name? (`operator.and_` has its own from a word of Python's.)"""
     name = name_of(node)
     named = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
-    return named or node.target in IN_PLACE_OPERATORS
+    return named or name == "__setitem__" or node.target in IN_PLACE_OPERATORS

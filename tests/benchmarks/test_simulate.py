@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from benchmarks.distributed.simulate import FIRST, OTHERS, Network, Step, replicated, sharded
+from benchmarks.distributed.simulate import Network, Step, replicated, sharded
+from dovetail.interop.data_parallel import FIRST, OTHERS
 
 MB = 1 << 20
 #: 100 MB, of which each process sends as much in an all-reduce of two, takes 10 ms; beginning takes one.

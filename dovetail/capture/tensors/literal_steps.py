@@ -77,7 +77,7 @@ def _steps(s: Session, wanted: Node) -> list[Node] | None:
 def _step(s: Session, node: Node) -> bool:
     if node.graph is not s.graph or not node.op.startswith("call"):
         return False
-    if _writes(node):
+    if in_place(node):
         known = name_of(node) in WRITING or node.op == "call_method" and _plain_name(node) in STEPS
         written, *others = map(_is_float, node.all_input_nodes)
         return known and (written or not any(others))
@@ -89,10 +89,6 @@ def _step(s: Session, node: Node) -> bool:
 def _is_float(node: Node) -> bool:
     fake = node.meta.get("fake")
     return isinstance(fake, torch.Tensor) and fake.is_floating_point()
-
-
-def _writes(node: Node) -> bool:
-    return in_place(node) or name_of(node) == "__setitem__"
 
 
 def _plain_name(node: Node) -> str:
@@ -146,7 +142,7 @@ def _exact(node: Node, result: Any, given: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return all(_exact(node, each, given) for each in result)
     name = _plain_name(node)
-    if name in PLACING or name in WRITING or on_host(_first(node.meta["fake"])):
+    if name in PLACING or name_of(node) in WRITING or on_host(_first(node.meta["fake"])):
         return True
     if not result.is_floating_point():
         return result.dtype is torch.bool or not _of_floats(given) or torch.equal(result.to(given.dtype), given.trunc())

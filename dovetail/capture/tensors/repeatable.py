@@ -97,7 +97,7 @@ def harmless(node: torch.fx.Node, makers: dict[int, torch.fx.Node]) -> bool:
         return True
     if node.target in SETTERS:
         return True
-    written = node.args[0] if node.args and (name == "__setitem__" or in_place(node)) else None
+    written = node.args[0] if node.args and in_place(node) else None
     return isinstance(written, torch.fx.Node) and made_inside(written, makers)
 
 

@@ -109,7 +109,7 @@ class Host:
             self.hand_over(position)
         self.changes()
         self.finish()
-        names = [given.name for given in program.parameters()]
+        names = self.given_names
         lines = self.measures.functions(names, self.memory, self.consumes)
         lines.append(f"def views(base, block{self.measures.parameter}):")
         made = ''.join(f'v{k}, ' for k in range(len(self.views)))

@@ -18,8 +18,8 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.ops.lowering.registry import Rows
 
-_NAMES = "all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast".split()
-_OF_LISTS = "all_reduce_coalesced all_gather_into_tensor_coalesced reduce_scatter_tensor_coalesced".split()
+NAMES = """all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast
+    all_reduce_coalesced all_gather_into_tensor_coalesced reduce_scatter_tensor_coalesced""".split()
 
 
 def _waited_for(name: str) -> Callable[..., Any]:
@@ -42,7 +42,7 @@ def _refused(*args: Any, **kwargs: Any) -> Any:
 
 
 ROWS = Rows()
-for _name in (*_NAMES, *_OF_LISTS):
+for _name in NAMES:
     ROWS.library(f"_c10d_functional::{_name}", callee=_waited_for(_name), fresh=True)
 for _name in "isend irecv batch_p2p_ops all_reduce_ all_reduce_coalesced_ broadcast_".split():
     ROWS.library(f"_c10d_functional::{_name}", shape=_refused)

@@ -15,15 +15,12 @@ from typing import Any
 
 import torch
 
+from dovetail.ops.calls.collectives import NAMES
 from dovetail.ops.lowering.registry import Rows
 from dovetail.ops.own.library import library
 
 Tensors = Sequence[torch.Tensor]
 
-_NAMES = (
-    "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast",
-    "all_reduce_coalesced", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
-)  # fmt: skip
 _SPACE = torch.ops._c10d_functional
 
 
@@ -41,7 +38,7 @@ wait: Any = torch.ops.dovetail.wait.default
 
 #: A collective -> the operator that begins it. Nobody reads the memory of what that gives before it is waited for.
 BEGINS: dict[Any, Any] = {}
-for _name in (name for name in _NAMES if hasattr(_SPACE, name)):
+for _name in (name for name in NAMES if hasattr(_SPACE, name)):
     _whole = getattr(_SPACE, _name).default
     LIBRARY.define(str(_whole._schema).replace("_c10d_functional::", "begin_"))
     LIBRARY.impl(f"begin_{_name}", _whole, "CompositeExplicitAutograd")
