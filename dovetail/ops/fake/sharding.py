@@ -7,43 +7,30 @@ the program: modes that record must not see them.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
-_MODULE = "torch.distributed.tensor._sharding_prop"
+_MODULE, _ASKED = "torch.distributed.tensor._sharding_prop", "_propagate_tensor_meta_non_cached"
 
 
 @contextmanager
 def out_of_sight() -> Iterator[None]:
-    """Inside, these questions are asked with no mode in force. PyTorch enters a lock of its own before it asks."""
+    """Inside, these questions are asked with no mode in force."""
     asks: Any = getattr(sys.modules.get(_MODULE), "ShardingPropagator", None)
-    own = getattr(asks, "_fake_mode_lock", None)
-    if own is None:
+    if asks is None:
         yield
         return
-    asks._fake_mode_lock = _Without(own)
+    own = getattr(asks, _ASKED)
+
+    def without_modes(propagator: Any, schema: Any) -> Any:
+        with _disable_current_modes():
+            return own(propagator, schema)
+
+    setattr(asks, _ASKED, without_modes)
     try:
         yield
     finally:
-        asks._fake_mode_lock = own
-
-
-class _Without(threading.local):
-    """The lock, and no modes in the thread that has it."""
-
-    def __init__(self, lock: Any) -> None:
-        self.lock = lock
-        self.entered: list[ExitStack] = []
-
-    def __enter__(self) -> None:
-        stack = ExitStack()
-        stack.enter_context(self.lock)
-        stack.enter_context(_disable_current_modes())
-        self.entered.append(stack)
-
-    def __exit__(self, *error: Any) -> None:
-        self.entered.pop().__exit__(*error)
+        setattr(asks, _ASKED, own)

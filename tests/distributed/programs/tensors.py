@@ -265,6 +265,11 @@ def case_layers_spread_over_ranks():
     same_training(Blocks, spread, lambda m: spread(dovetail.compile(m)), _alike)
 
 
+def case_spread_layers_are_compiled_with_their_tensors_taken_apart():
+    found = dovetail.compile(spread(Blocks().to(DEVICE)), fullgraph=True)(drawn_by(1, 4, 8))
+    assert found.grad_fn.name() == "CompiledFunctionBackward", found.grad_fn
+
+
 def case_sequences_spread_over_ranks():
     def wrap(model):
         parallelize_module(model.block, mesh(), {
