@@ -10,7 +10,7 @@ since they have effects, and are never left out, joined or put in another order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,17 +18,39 @@ import torch
 from dovetail.errors import Unsupported
 from dovetail.ops.lowering.registry import Rows
 
-NAMES = """all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast
+_SPACE = torch.ops._c10d_functional
+_KNOWN = """all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast
     all_reduce_coalesced all_gather_into_tensor_coalesced reduce_scatter_tensor_coalesced""".split()
+NAMES = [name for name in _KNOWN if hasattr(_SPACE, name)]
+_BELOW = torch._C._AutoDispatchBelowAutograd
+
+
+def begin(name: str) -> Callable[..., Any]:
+    """The collective alone. What is compiled has no history here, and asking for one is Python code of PyTorch's that
+    takes longer than the call."""
+    operator: Any = getattr(_SPACE, name).default
+
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        with _BELOW():
+            return operator(*args, **kwargs)
+
+    collective.__name__ = collective.__qualname__ = name
+    return collective
+
+
+def wait(begun: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Their results, which what follows may read: on this thread, or on the device's current queue."""
+    operator = _SPACE.wait_tensor.default
+    with _BELOW():
+        return [operator(tensor) for tensor in begun]
 
 
 def _waited_for(name: str) -> Callable[..., Any]:
+    begins = begin(name)
+
     def collective(*args: Any, **kwargs: Any) -> Any:
-        operators = torch.ops._c10d_functional
-        found = getattr(operators, name).default(*args, **kwargs)
-        if isinstance(found, torch.Tensor):
-            return operators.wait_tensor.default(found)
-        return [operators.wait_tensor.default(tensor) for tensor in found]
+        found = begins(*args, **kwargs)
+        return wait([found])[0] if isinstance(found, torch.Tensor) else wait(found)
 
     collective.__name__ = collective.__qualname__ = name
     return collective

@@ -15,18 +15,15 @@ from typing import Any
 
 import torch
 
-from dovetail.ops.calls.collectives import NAMES
+from dovetail.ops.calls import collectives
 from dovetail.ops.lowering.registry import Rows
 from dovetail.ops.own.library import library
 
 Tensors = Sequence[torch.Tensor]
 
-_SPACE = torch.ops._c10d_functional
-
 
 def waited_for(begun: Tensors, read: Tensors) -> list[torch.Tensor]:
-    """The results, which what follows may read: on this thread, or on the device's current queue."""
-    return [_SPACE.wait_tensor.default(tensor) for tensor in begun]
+    return collectives.wait(begun)
 
 
 ROWS = Rows()
@@ -38,9 +35,9 @@ wait: Any = torch.ops.dovetail.wait.default
 
 #: A collective -> the operator that begins it. Nobody reads the memory of what that gives before it is waited for.
 BEGINS: dict[Any, Any] = {}
-for _name in (name for name in NAMES if hasattr(_SPACE, name)):
-    _whole = getattr(_SPACE, _name).default
+for _name in collectives.NAMES:
+    _whole, _begin = getattr(torch.ops._c10d_functional, _name).default, collectives.begin(_name)
     LIBRARY.define(str(_whole._schema).replace("_c10d_functional::", "begin_"))
-    LIBRARY.impl(f"begin_{_name}", _whole, "CompositeExplicitAutograd")
+    LIBRARY.impl(f"begin_{_name}", _begin, "CompositeExplicitAutograd")
     BEGINS[_whole] = getattr(torch.ops.dovetail, f"begin_{_name}").default
-    ROWS.library(f"dovetail::begin_{_name}", callee=_whole, fresh=True, opaque=frozenset(range(64)))
+    ROWS.library(f"dovetail::begin_{_name}", callee=_begin, fresh=True, opaque=frozenset(range(64)))
