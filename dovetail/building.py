@@ -23,7 +23,7 @@ from dovetail.ir.text import fusion_text, program_text
 from dovetail.lower import in_stages, in_turns, lower
 from dovetail.normalize.interpret import interpreter
 from dovetail.options import Options
-from dovetail.products import multiply_in_kernels
+from dovetail.products import multiply_in_kernels, pad_products
 from dovetail.repeats import Irregular
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
@@ -139,6 +139,7 @@ def scheduled_loops(
     """As lowered, and scheduled; None if the graph computes where there are no kernels."""
     with events.stage(f"{prefix}lower"):
         multiply_in_kernels(aten, options)
+        pad_products(aten, options)
         loops = lower(aten, options)
     events.artifact("lowered", lambda: program_text(loops))
     if why := no_kernels(loops):

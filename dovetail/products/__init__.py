@@ -23,13 +23,13 @@ from dovetail.normalize.recording.templates import wanted
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.own.template import begin, template
 from dovetail.options import Options
+from dovetail.products.aligned import PRODUCTS, known, pad_products, values
 from dovetail.products.choice import GAIN, LARGEST, MOST_PARTS, Rates, library, microseconds, rates
 
 aten = torch.ops.aten
 _LOG = logging.getLogger("dovetail.perf_hints")
 Node = torch.fx.Node
-#: Where the matrices of an operator are, and whether it has a bias in front of them.
-_PRODUCTS: dict[Any, int] = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1}
+__all__ = "multiply_in_kernels", "pad_products"
 #: Numbers that become infinite when they are rounded to TF32 begin here.
 _NEARLY_INFINITE = 0x7F7FF000
 _INFINITE = 0x7F800000
@@ -39,7 +39,7 @@ def multiply_in_kernels(graph: AtenGraph, options: Options) -> None:
     """In place on the graph."""
     if not wanted(options) or torch.backends.cuda.matmul.allow_tf32:
         return
-    nodes = [n for n in graph.graph.nodes if n.op == "call_function" and n.target in _PRODUCTS]
+    nodes = [n for n in graph.graph.nodes if n.op == "call_function" and n.target in PRODUCTS]
     split: dict[Any, Node] = {}
     with torch.no_grad(), FakeMode():
         for node in nodes:
@@ -52,11 +52,11 @@ def multiply_in_kernels(graph: AtenGraph, options: Options) -> None:
 
 def _chosen(node: Node) -> Product | None:
     """The fastest way, where it is faster than the library's."""
-    rate, bias = rates(node.meta["val"].device), _PRODUCTS[node.target] == 1
-    left, right = _values(node)[-2:]
-    if rate is None or node.kwargs or left.dtype is not torch.float32 or not _known(left, right):
+    rate, bias = rates(node.meta["val"].device), PRODUCTS[node.target] == 1
+    left, right = values(node)[-2:]
+    if rate is None or node.kwargs or left.dtype is not torch.float32 or not known(left, right):
         return None
-    if bias and _values(node)[0].shape != right.shape[1:]:
+    if bias and values(node)[0].shape != right.shape[1:]:
         return None
     ways = [*_ways(left, right.shape[-1], False, bias, rate), *_ways(right, left.shape[-2], True, bias, rate)]
     best = min(ways, key=lambda p: microseconds(p, rate), default=None)
@@ -68,16 +68,6 @@ def _chosen(node: Node) -> Product | None:
     chosen = "a kernel on tensor cores" if faster else "the library"
     _LOG.info("product %s: about %.0f us by a kernel, %.0f by cuBLAS: %s", sizes, ours, theirs, chosen)
     return best if faster else None
-
-
-def _values(node: Node) -> list[torch.Tensor]:
-    return [n.meta["val"] for n in node.args]  # type: ignore[union-attr]
-
-
-def _known(*tensors: torch.Tensor) -> bool:
-    return all(type(n) is int and n > 0 for t in tensors for n in t.shape) and all(
-        type(s) is int for t in tensors for s in t.stride()
-    )
 
 
 def _ways(given: torch.Tensor, n: int, turned: bool, bias: bool, rate: Rates) -> Iterator[Product]:

@@ -1,4 +1,5 @@
-"""Which products of float32 are faster as kernels of TF32, and in what tiles: a model of what both take.
+"""Which products of float32 are faster as kernels of TF32, and in what tiles: a model of what both take. And which of
+half types are faster padded.
 
 A device computes as many tiles at a time as fit on it, and a wave of them takes as long if it is not full. Measured on
 an H100 with PyTorch 2.11 (`docs/gpu-kernels.md`): of twelve products the model is off by 15% at most.
@@ -68,3 +69,51 @@ def microseconds(product: Product, rate: Rates) -> float:
     aligned = 8 * p.batch * p.m * p.k / rate.moved + rate.launch if p.copied else 0.0
     joined = 8 * p.parts * p.batch * p.m * p.n / rate.moved + rate.launch if p.parts > 1 else 0.0
     return found + split + aligned + joined
+
+
+@dataclass(frozen=True)
+class HalfRates:
+    """Of products of half types on a kind of device, in microseconds: what cuBLAS multiplies and adds in one, also
+    where rows begin at multiples of so many bytes only; what is moved in one; a launch."""
+
+    aligned: float
+    misaligned: dict[int, float]
+    moved: float
+    launch: float
+
+
+#: By compute capability, measured as above.
+HALF_RATES = {(9, 0): HalfRates(550e6, {2: 115e6, 4: 210e6}, 2.8e6, launch=2.0)}
+#: Rows of so many elements begin at multiples of 16 bytes.
+_ALIGNED = 8
+
+
+def half_rates(device: torch.device) -> HalfRates | None:
+    """None for a device that nobody has measured."""
+    if device.type != GPU or not torch.cuda.is_available():
+        return None
+    return HALF_RATES.get(torch.cuda.get_device_capability(device))
+
+
+def misaligned(size: int) -> int:
+    """What a row of elements of two bytes lacks to be aligned."""
+    return -size % _ALIGNED
+
+
+def padded_us(
+    batch: int, sizes: tuple[int, int, int], missing: tuple[int, int, int], rate: HalfRates
+) -> tuple[float, float]:
+    """Microseconds of a product of (m, k) and (k, n) as it is, and with so much added to m, k and n: at worst, where no
+    kernel makes the padded matrices anyway."""
+    (m, k, n), (more_m, more_k, more_n) = sizes, missing
+    worst = min(_bytes(size) for size, more in zip(sizes, missing, strict=True) if more)
+    operations, moved = 2 * batch * m * k * n, 2 * batch * (m * k + k * n + m * n)
+    plain = max(operations / rate.misaligned.get(worst, rate.aligned), moved / rate.moved) + rate.launch
+    fast = max(operations / rate.aligned, moved / rate.moved) + rate.launch
+    copies = [(m * k, more_m or more_k), (k * n, more_k or more_n), (m * n, more_n)]
+    return plain, fast + sum(4 * batch * size / rate.moved + rate.launch for size, copied in copies if copied)
+
+
+def _bytes(size: int) -> int:
+    """What rows of so many elements begin at multiples of."""
+    return 2 * (size & -size)

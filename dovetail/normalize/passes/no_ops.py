@@ -78,7 +78,7 @@ def _view(node: Node) -> Node | None:
 
 
 def _permutation(node: Any) -> list[int] | None:
-    if not isinstance(node, Node) or node.op != "call_function" or node.target not in _PERMUTATIONS:
+    if not isinstance(node, Node) or node.op != "call_function" or node.target not in PERMUTATIONS:
         return None
     rank = node.args[0].meta["val"].dim()  # type: ignore[union-attr]
     order = list(range(rank))
@@ -91,7 +91,7 @@ def _permutation(node: Any) -> list[int] | None:
     return order
 
 
-_PERMUTATIONS = frozenset((aten.permute.default, aten.transpose.int, aten.t.default))
+PERMUTATIONS = frozenset((aten.permute.default, aten.transpose.int, aten.t.default))
 
 
 def _permute(node: Node) -> Node | None:
