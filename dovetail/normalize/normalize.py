@@ -21,7 +21,7 @@ from dovetail.ir.callers import of_library
 from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.recording.attention_chain import PRODUCTS
-from dovetail.normalize.recording.attention_masks import without_known_mask
+from dovetail.normalize.recording.attention_masks import with_rows_in_one_piece, without_known_mask
 from dovetail.normalize.recording.control_flow import CONTROL
 from dovetail.normalize.recording.inplace_view_methods import turned, turns
 from dovetail.normalize.recording.recorder import AtenRecorder
@@ -128,6 +128,8 @@ def _run_node(
         return called(methodcaller, (node.target, *args), kwargs)
     if node.target is torch.nn.functional.scaled_dot_product_attention:
         args, kwargs = without_known_mask(recorder, args, kwargs)
+        if recorder.options is not None and recorder.options.numerics == "default":
+            args, kwargs = with_rows_in_one_piece(args, kwargs)
     if node.target in TEMPLATES and wanted(recorder.options):
         result = called(TEMPLATES[node.target], args, kwargs)
         if result is not NotImplemented:

@@ -99,6 +99,15 @@ def test_softmax(dim, dtype):
     check(lambda t: (t.softmax(dim, dtype=torch.float32), t.log_softmax(dim, dtype=torch.float64)), x, loops=True)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_softmax_without_a_row(dim):
+    hidden = torch.randn(4, 6).masked_fill(torch.arange(6) > 3, -math.inf)
+    hidden[2] = -math.inf
+    for x in (hidden, hidden.bfloat16(), SPECIAL, hidden[2, 2], hidden[0, 0]):
+        check(lambda t: torch.ops.aten._safe_softmax(t, dim if t.dim() else 0), x, loops=True)
+    check(lambda t: torch.ops.aten._safe_softmax(t, dim, torch.float32), hidden.bfloat16(), loops=True)
+
+
 def test_softmax_of_special_values():
     check(lambda t: (t.softmax(1), t.log_softmax(1), t.logsumexp(1)), SPECIAL, loops=True)
 

@@ -1,4 +1,5 @@
-"""Attention masks that hide nothing, or what follows, by what is known of them without computing them.
+"""Attention masks that hide nothing, or what follows, by what is known of them without computing them. And those that
+kernels of a GPU would not read as they are.
 
     (arange(n)[:, None] >= 0).expand(b, 1, n, n)    ->    no mask
     arange(n)[:, None] >= arange(n)                 ->    is_causal=True
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir.devices import on_gpu
 from dovetail.normalize.affine_index import ALWAYS, Affine, below, shown
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.fake.rules.layout import is_one
@@ -45,3 +47,17 @@ def _fits(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> bool:
     scores = (*query.shape[:-1], key.shape[-2])
     sizes = zip(reversed(mask.shape), reversed(scores), strict=False)
     return mask.dim() <= len(scores) and all(is_one(m) or same(m, n) for m, n in sizes)
+
+
+def with_rows_in_one_piece(args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Arguments and keywords for `scaled_dot_product_attention` on a GPU, where PyTorch has no kernel for masks whose
+    rows are not contiguous, such as position biases looked up by head, and keeps all scores in memory, in float32.
+    Not with dropout: another kernel draws other numbers."""
+    named = dict(zip(_NAMES, args[3:], strict=False)) | kwargs
+    mask = named.get("attn_mask")
+    if not isinstance(mask, torch.Tensor) or not on_gpu(mask) or named.get("dropout_p") or mask.dim() < 2:
+        return args, kwargs
+    if is_one(mask.shape[-1]) or is_one(mask.stride(-1)):
+        return args, kwargs
+    once = mask[tuple(slice(1) if same(s, 0) else slice(None) for s in mask.stride())]
+    return args[:3], {**named, "attn_mask": once.contiguous().expand(mask.shape)}
