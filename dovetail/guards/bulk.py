@@ -8,216 +8,33 @@ C-level loop for each sort of fact.
 
 from __future__ import annotations
 
-import gc
 import weakref
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
-from operator import attrgetter, contains, getitem, is_
+from operator import contains, getitem, is_
 from typing import Any
 
 import torch
 
 from dovetail.guards import native
 from dovetail.guards.conditions import Writer, write
-from dovetail.guards.holding import Held, Weak
+from dovetail.guards.facts import BulkFacts, definition, instance_dict, unchanged
+from dovetail.guards.holding import Held
 from dovetail.guards.layout import ObjectLayout, discover
-from dovetail.guards.slots import NotSlotted, Resolver, Slot
-from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.guards.slots import NotSlotted, Resolver
+from dovetail.ir.guard import Guard
 from dovetail.ir.process import room_to_compile
-from dovetail.ir.source import HOOKLESS, IS_VIEW, LENGTH, Attr, Computed, Source
+from dovetail.ir.source import Source
 
-_ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.layout, range)
-_BUILTIN = (dict, OrderedDict, list, tuple, deque, set, frozenset, *_ATOMS)
 _TENSOR: Any = torch.Tensor
 _READERS: tuple[Callable[[Any], Any], ...] = (
     _TENSOR.data_ptr, _TENSOR.size, _TENSOR.stride, _TENSOR.dtype.__get__, _TENSOR.requires_grad.__get__,
 )  # fmt: skip
-_PARTS = attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _MANY = 64  # from here on compiling the loop that compares words pays at once
 SAME = "_same_words"  # the name of `Anchored.same` in generated code
 _OFTEN = 16  # and from so many calls on with fewer facts
-
-
-class BulkFacts:
-    """What one pass over the guarded objects found; tables are by identity."""
-
-    def __init__(self) -> None:
-        self.slots: list[Slot] = []
-        self.typed: dict[int, Any] = {}
-        self.sized: dict[int, Any] = {}
-        self.empty: dict[int, Any] = {}
-        self.keyed: dict[int, Any] = {}
-        self.tensors: dict[int, tuple[torch.Tensor, list[Guard]]] = {}
-        self.asked: dict[int, tuple[torch.Tensor, list[Guard]]] = {}  # histories and hooks, which only words tell
-        self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects, and the dictionaries they must keep
-        self.roots: list[tuple[Weak, type, Any]] = []  # objects held weakly, their classes and dictionaries
-        self.functions: dict[int, Any] = {}
-        self.absent: dict[int, tuple[Any, set[Any]]] = {}  # dictionaries, and keys that they must not have
-        self.present: dict[int, tuple[Any, set[Any]]] = {}  # and those that they must have
-        self.plain: dict[int, dict[str, Any]] = {}  # instance dictionaries of modules without a `forward` of their own
-
-    def add(self, resolver: Resolver, guard: Guard) -> bool:
-        """Record facts that imply the guard; False if there are none, so that it must be evaluated."""
-        row = _ROWS.get(guard.kind)
-        if row is None or guard.source is None:
-            return False
-        try:
-            for answer, source in _question(guard.source):
-                if answer(self, guard, resolver.value(source), resolver):
-                    return True
-            return row(self, guard, resolver.value(guard.source), resolver)
-        except NotSlotted:
-            return False
-
-    def unanswered(self) -> list[Guard]:
-        """The guards of questions that are left for Python, no longer facts."""
-        found = [guard for _, guards in self.asked.values() for guard in guards]
-        self.asked.clear()
-        return found
-
-    def add_module(self, module: torch.nn.Module) -> None:
-        self.typed[id(module)] = module
-        own = instance_dict(module)
-        self.owners[id(module)] = (module, own)
-        if "forward" not in own:
-            self.plain[id(own)] = own
-
-    def let_go(self, weak: Iterable[Weak]) -> None:
-        """Keep only weak references to these objects."""
-        for ref in weak:
-            key = id(ref())
-            if self.typed.pop(key, None) is not None or key in self.owners:
-                self.roots.append((ref, type(ref()), self.owners.pop(key, (None, None))[1]))
-
-    def any_left(self) -> bool:
-        """Whether anything is left for Python to check."""
-        return any(vars(self).values())
-
-    def __len__(self) -> int:
-        return len(self.slots) + len(self.tensors) + len(self.typed)
-
-
-def _unchanged(ref: Weak, cls: type, own: Any) -> bool:
-    obj = ref()
-    return type(obj) is cls and (own is None or instance_dict(obj) is own)
-
-
-def instance_dict(obj: Any) -> dict[str, Any]:
-    return object.__getattribute__(obj, "__dict__")
-
-
-def _equality(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    return type(value) in _ATOMS or type(value) is tuple and all(type(v) in _ATOMS for v in value)
-
-
-def _typing(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    if type(value) not in _BUILTIN:
-        facts.typed[id(value)] = value
-    return type(value) is guard.payload
-
-
-def _length(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    if type(value) not in (dict, OrderedDict, list, tuple):
-        return False
-    if guard.payload == 0:
-        facts.empty[id(value)] = value
-    elif type(value) is not tuple:
-        facts.sized[id(value)] = value
-    return True
-
-
-def _keys(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    if type(value) is not dict and (guard.payload or type(value) is not OrderedDict):
-        return False  # an OrderedDict's order can change alone
-    if not all(type(k) is str for k in guard.payload):
-        return False
-    (facts.keyed if guard.payload else facts.empty)[id(value)] = value
-    return True
-
-
-def _tensor(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
-        return False
-    facts.tensors.setdefault(id(value), (value, []))[1].append(guard)
-    return True
-
-
-def _definition(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    if guard.payload[2] is not None:
-        return False  # entries of __kwdefaults__ may be replaced
-    facts.functions[id(value)] = value
-    return _PARTS(value)[1] is guard.payload[1]
-
-
-def _class_dict(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    name, raw = guard.payload
-    table = gc.get_referents(value.__dict__)[0]
-    if raw is ABSENT:
-        return _lacking(facts, table, name)
-    return resolver.read(table, name) is raw
-
-
-def _distinct(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    return len({id(value), *(id(resolver.value(s)) for s in guard.payload)}) == len(guard.payload) + 1
-
-
-def _asked(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        return False
-    facts.asked.setdefault(id(value), (value, []))[1].append(guard)
-    return True
-
-
-def _contains(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    key, present = guard.payload
-    if not native.watchable(value) or type(key) is not str:
-        return False
-    if not present:
-        return _lacking(facts, value, key)
-    facts.present.setdefault(id(value), (value, set()))[1].add(key)
-    return key in value
-
-
-def _has_key(facts: BulkFacts, guard: Guard, value: Any, resolver: Resolver) -> bool:
-    if not native.watchable(value):
-        return False
-    key, present = guard.payload
-    key = resolver.value(key)
-    if not present:
-        return _lacking(facts, value, key)
-    return key in value and resolver.read(value, key) is value[key]
-
-
-def _lacking(facts: BulkFacts, table: Any, key: Any) -> bool:
-    facts.absent.setdefault(id(table), (table, set()))[1].add(key)
-    return key not in table
-
-
-_Row = Callable[[BulkFacts, Guard, Any, Resolver], bool]
-_ROWS: dict[GuardKind, _Row] = {
-    GuardKind.ID: lambda facts, guard, value, resolver: value is guard.payload,
-    GuardKind.EQUAL: _equality,
-    GuardKind.TYPE: _typing,
-    GuardKind.LENGTH: _length,
-    GuardKind.KEYS: _keys,
-    GuardKind.TENSOR: _tensor,
-    GuardKind.DEFINITION: _definition,
-    GuardKind.CLASS_DICT: _class_dict,
-    GuardKind.HAS_KEY: _has_key,
-    GuardKind.CONTAINS: _contains,
-    GuardKind.OWN_LACKS: lambda facts, guard, value, resolver: _lacking(facts, resolver.own_dict(value), guard.payload),
-    GuardKind.ALIAS: lambda facts, guard, value, resolver: value is resolver.value(guard.payload),
-    GuardKind.DISTINCT: _distinct,
-}
-
-
-def _question(source: Source) -> list[tuple[_Row, Source]]:
-    """How to answer what is asked of the object at a path, and the path."""
-    if isinstance(source, Computed):
-        row = {IS_VIEW: _asked, HOOKLESS: _asked, LENGTH: _length}.get(source.template)
-        return [] if row is None else [(row, source.operands[0])]
-    return [(_asked, source.base)] if isinstance(source, Attr) and source.field == "is_leaf" else []
+_RESTLESS = 32  # after so many checks of words it shows which of them change all the time
 
 
 def python_check(facts: BulkFacts) -> Callable[[], bool]:
@@ -227,6 +44,7 @@ def python_check(facts: BulkFacts) -> Callable[[], bool]:
     careful = [s for s in facts.slots if type(s.container) is defaultdict]
     containers, keys, values = ([getattr(s, n) for s in plain_slots] for n in ("container", "key", "value"))
     defaults, their_keys, theirs = ([getattr(s, n) for s in careful] for n in ("container", "key", "value"))
+    kept_by, names_kept, kept = ([getattr(f, n) for f in facts.fields] for n in ("owner", "name", "value"))
     typed, empty, sized = list(facts.typed.values()), list(facts.empty.values()), list(facts.sized.values())
     keyed, plain = list(facts.keyed.values()), list(facts.plain.values())
     types, lengths, keysets = [*map(type, typed)], [*map(len, sized)], [*map(tuple, keyed)]
@@ -234,7 +52,7 @@ def python_check(facts: BulkFacts) -> Callable[[], bool]:
     objects, dicts = [obj for obj, _ in facts.owners.values()], [own for _, own in facts.owners.values()]
     (tables, names), (others, theirs_too) = _listed(facts.absent), _listed(facts.present)
     functions = list(facts.functions.values())
-    definitions = [*map(_PARTS, functions)]
+    definitions = [*map(definition, functions)]
     tensors = [tensor for tensor, _ in facts.tensors.values()]
     readings = [(read, [*map(read, tensors)]) for read in _READERS] if tensors else []
 
@@ -242,6 +60,7 @@ def python_check(facts: BulkFacts) -> Callable[[], bool]:
         return (
             all(map(is_, map(getitem, containers, keys), values))
             and all(map(is_, map(dict.get, defaults, their_keys), theirs))
+            and all(map(is_, map(getattr, kept_by, names_kept), kept))
             and [*map(type, typed)] == types
             and not any(empty)
             and [*map(len, sized)] == lengths
@@ -249,9 +68,9 @@ def python_check(facts: BulkFacts) -> Callable[[], bool]:
             and not any(map(contains, plain, forward))
             and not any(map(contains, tables, names))
             and all(map(contains, others, theirs_too))
-            and [*map(_PARTS, functions)] == definitions
+            and [*map(definition, functions)] == definitions
             and all(map(is_, map(instance_dict, objects), dicts))
-            and all(_unchanged(*root) for root in roots)
+            and all(unchanged(*root) for root in roots)
             and all([*map(read, tensors)] == found for read, found in readings)
         )
 
@@ -265,13 +84,13 @@ def _listed(tables: dict[int, tuple[Any, set[Any]]]) -> tuple[list, list]:
 
 
 def watch(
-    facts: BulkFacts, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
-) -> tuple[native.MemoryWatch | None, BulkFacts]:
-    """Facts as words in memory, and the facts that have no such form. None where the layout is unknown, or where there
-    is no room for the code that compares them."""
+    facts: BulkFacts, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]], restless: Set[int]
+) -> tuple[native.MemoryWatch | None, BulkFacts, list[Callable[[], bool]]]:
+    """Facts as words in memory, the facts that have no such form, and checks of the objects that are `restless`. None
+    where the layout is unknown, or where there is no room for the code that compares them."""
     layout = discover() if room_to_compile(0) else None
     if layout is None:
-        return None, facts
+        return None, facts, []
     rest, tables = BulkFacts(), dict[Any, Any]()
     groups = _root_groups(facts, rest, layout)
     _watch_containers(facts, rest, tables)
@@ -280,13 +99,20 @@ def watch(
     else:
         rest.functions = facts.functions
     groups += _tensor_groups(facts, rest, layout, exactly)
+    groups += _field_groups(facts, rest)
     groups += [native.TypeGroup(obj) for obj in facts.typed.values()]
     for key, (obj, own) in facts.owners.items():
         if native.owns_visibly(obj, own, layout):
             groups.append(native.OwnerGroup(obj, own))
         else:
             rest.owners[key] = (obj, own)
-    return native.MemoryWatch([*tables.values(), *groups], layout), rest
+    watched, asked = [], []
+    for group in (*tables.values(), *groups):
+        if isinstance(group, native.ASKED) and id(group.subject) in restless:
+            asked.append(group.holds)
+        else:
+            watched.append(group)
+    return native.MemoryWatch(watched, layout), rest, asked
 
 
 def _root_groups(facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout) -> list:
@@ -297,6 +123,17 @@ def _root_groups(facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout) -> lis
             groups.append(native.RootGroup(*root))
         else:
             rest.roots.append(root)
+    return groups
+
+
+def _field_groups(facts: BulkFacts, rest: BulkFacts) -> list:
+    groups = []
+    for field in facts.fields:
+        place = native.place_of(field.owner, field.value)
+        if place is None:
+            rest.fields.append(field)
+        else:
+            groups.append(native.FieldGroup(field, place))
     return groups
 
 
@@ -327,13 +164,18 @@ def _watch_containers(facts: BulkFacts, rest: BulkFacts, tables: dict[int, Any])
 def _tensor_groups(
     facts: BulkFacts, rest: BulkFacts, layout: ObjectLayout, exactly: Callable[[tuple[Guard, ...]], Callable[[], bool]]
 ) -> list:
-    groups = []
+    groups: list = []
     for key, (tensor, guards) in facts.tensors.items():
         if native.fits(tensor):
             asked = facts.asked.get(key, (tensor, []))[1] if layout.hooks else []
             groups.append(native.TensorGroup(tensor, exactly((*guards, *asked)), bool(asked)))
         else:
             rest.tensors[key] = (tensor, guards)
+    for key, (tensor, guards) in facts.wholes.items():
+        if native.tells_of_parts(tensor, layout):
+            groups.append(native.WholeGroup(tensor, exactly(tuple(guards))))
+        else:
+            rest.wholes[key] = (tensor, guards)
     seen = facts.tensors.keys() - rest.tensors.keys() if layout.hooks else set()
     rest.asked = {key: row for key, row in facts.asked.items() if key not in seen}
     return groups
@@ -373,6 +215,8 @@ class Anchored:
         self.same: Callable[[], bool] = never
         self.asking: Callable[[], Any] = lambda: None
         self.calls = 0
+        self.watched: native.MemoryWatch | None = None
+        self.restless: Set[int] = frozenset()
         self.fast: Callable[[], bool] = self._take()
 
     def tell(self, function: Any) -> None:
@@ -389,13 +233,19 @@ class Anchored:
         self.calls += 1
         if self.calls == _OFTEN and self.same is never and self.fast():
             self.fast = self._take()
-        return self.fast() or self._again()
+        if not self.fast():
+            return self._again()
+        if self.watched is not None and self.watched.checks == _RESTLESS:
+            self.restless = self.watched.restless()
+            if self.restless:
+                self.fast = self._take()
+        return True
 
     def holds(self) -> bool:
         """The same where nobody catches what reading raises of objects that have changed: then it does not hold."""
         try:
             return self.check()
-        except (LookupError, AttributeError, TypeError, RuntimeError, ReferenceError):
+        except (LookupError, AttributeError, TypeError, ValueError, RuntimeError, ReferenceError):
             return False
 
     def apart(self, group: int, *others: Any) -> bool:
@@ -409,16 +259,18 @@ class Anchored:
         self.loaded = tuple(map(resolver.value, self.wanted))
         self.groups = [frozenset(id(resolver.value(s)) for s in group) for group in self.kept_apart]
         leftover = tuple(g for g in self.guards if not facts.add(resolver, g))
-        facts.slots = list(resolver.slots.values())
+        facts.slots, facts.fields = list(resolver.slots.values()), list(resolver.fields.values())
         facts.owners.update(resolver.owners)
         for index, _, _ in self.modules:
             facts.add_module(self.bound[index])
         facts.let_go(self.bound.weak)
-        watched = None
+        watched: native.MemoryWatch | None = None
+        checks: list[Callable[[], bool]] = []
         if len(facts) >= _MANY or self.calls >= _OFTEN:
-            watched, facts = watch(facts, self._later)
+            watched, facts, checks = watch(facts, self._later, self.restless)
+        self.watched = watched
         leftover = (*leftover, *facts.unanswered())
-        checks = [watched.check] if watched is not None else []
+        checks += [watched.check] if watched is not None else []
         if watched is None or facts.any_left():
             checks.append(python_check(facts))
         if leftover:

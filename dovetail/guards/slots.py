@@ -7,15 +7,15 @@ source still leads to the same value, and one bulk call checks thousands of slot
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import CellType, FunctionType, MemberDescriptorType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import (
-    HOOKLESS,
-    IS_VIEW,
-    LENGTH,
+    ASKED_OF,
     Attr,
     Bound,
     Computed,
@@ -42,15 +42,33 @@ class Slot:
     value: Any
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """What an object keeps in itself, not in a dictionary: in a slot of its class, in a cell, in a bound method."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
+#: What objects of built-in classes keep as it was given.
+_KEPT: Mapping[type, tuple[str, ...]] = {
+    FunctionType: ("__closure__",), CellType: ("cell_contents",), MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+}  # fmt: skip
+
+
 class Resolver:
-    """Values and slots of sources under `bound`, each computed once."""
+    """Values, slots and fields of sources under `bound`, each computed once."""
 
     def __init__(self, bound: tuple | Held) -> None:
         self.bound = bound
         self.slots: dict[tuple[int, Any], Slot] = {}
+        self.fields: dict[tuple[int, str], Field] = {}
         self.owners: dict[int, tuple[Any, dict[str, Any]]] = {}  # objects whose own dictionaries were read
         self._values: dict[int, tuple[Source, Any]] = {}  # by identity: paths share their beginnings
         self._plain: dict[tuple[type, str], bool] = {}
+        self._keeps: dict[tuple[type, str], bool] = {}
         self.anchored: Known = {}
 
     def value(self, source: Source) -> Any:
@@ -67,10 +85,28 @@ class Resolver:
         """Does an attribute of an object of the class come from the object's dictionary, if it is there?"""
         found = self._plain.get((cls, field))
         if found is None:
-            static = next((c.__dict__[field] for c in cls.__mro__ if field in c.__dict__), None)
             computes = issubclass(cls, type) or cls.__getattribute__ is not object.__getattribute__
-            found = self._plain[cls, field] = not computes and not hasattr(type(static), "__set__")
+            found = self._plain[cls, field] = not computes and not hasattr(type(_static(cls, field)), "__set__")
         return found
+
+    def keeps(self, cls: type, name: str) -> bool:
+        """Does an object of the class keep the attribute in itself?"""
+        found = self._keeps.get((cls, name))
+        if found is None:
+            computes = issubclass(cls, type) or cls.__getattribute__ is not object.__getattribute__
+            slot = not computes and type(_static(cls, name)) is MemberDescriptorType
+            found = self._keeps[cls, name] = name in _KEPT[cls] if cls in _KEPT else slot
+        return found
+
+    def read_field(self, owner: Any, name: str) -> Any:
+        try:
+            value = getattr(owner, name)
+        except (AttributeError, ValueError):  # a cell without contents
+            raise NotSlotted from None
+        if getattr(owner, name) is not value:  # a number in C
+            raise NotSlotted
+        self.fields.setdefault((id(owner), name), Field(owner, name, value))
+        return value
 
     def own_dict(self, obj: Any) -> dict[str, Any]:
         found = _own_dict(obj)
@@ -89,8 +125,8 @@ class Resolver:
 def anchored(source: Source | None, known: Known | None = None) -> bool:
     """Whether the path starts at an object that the entry itself holds. `known`: what was found of paths, by identity:
     they share their beginnings."""
-    if isinstance(source, Computed) and source.template in (IS_VIEW, HOOKLESS, LENGTH):
-        source = source.operands[0]
+    if isinstance(source, Computed) and source.template in ASKED_OF:
+        source = source.operands[ASKED_OF[source.template]]
     return _anchored(source, {} if known is None else known)
 
 
@@ -128,8 +164,14 @@ def _member(resolver: Resolver, source: Any) -> Any:
     return resolver.read(table, source.field)
 
 
+def _static(cls: type, name: str) -> Any:
+    return next((c.__dict__[name] for c in cls.__mro__ if name in c.__dict__), None)
+
+
 def _attr(resolver: Resolver, source: Any) -> Any:
     obj = resolver.value(source.base)
+    if resolver.keeps(type(obj), source.field):
+        return resolver.read_field(obj, source.field)
     if not resolver.reads_plainly(type(obj), source.field):
         raise NotSlotted
     return resolver.read(resolver.own_dict(obj), source.field)

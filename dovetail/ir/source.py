@@ -175,11 +175,15 @@ class DictGet(Item):
         return f"dict.get({self.base.expr()}, {literal(self.key)})"
 
 
-#: Templates of Computed sources of one operand that a check of many guards at once knows how to answer: of a tensor,
+#: Templates of Computed sources that a check of many guards at once knows how to answer: of a tensor,
 IS_VIEW = "{}._is_view()"
 HOOKLESS = "(not {0}._backward_hooks and not {0}._post_accumulate_grad_hooks)"
-#: and of a container.
+#: of a container,
 LENGTH = "len({})"
+#: and of a tensor that is made of others, by what knows how it looked.
+LOOKS_LIKE = "{}.fits({})"
+#: Which operand is asked about.
+ASKED_OF = {IS_VIEW: 0, HOOKLESS: 0, LENGTH: 0, LOOKS_LIKE: 1}
 
 
 @dataclass(frozen=True, slots=True)

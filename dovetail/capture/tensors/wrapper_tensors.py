@@ -23,7 +23,7 @@ from dovetail.capture.values.tensor import DISABLED, TensorValue
 from dovetail.errors import Unsupported
 from dovetail.ir.captured import NO_OVERRIDES
 from dovetail.ir.guard import GuardKind
-from dovetail.ir.source import Attr, Computed, Source
+from dovetail.ir.source import LOOKS_LIKE, Attr, Computed, Source
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.wrapped import CODE, is_wrapper, like, parts
 
@@ -79,7 +79,7 @@ def as_input(s: Session, real: torch.Tensor, source: Source, static: bool) -> An
         raise Unsupported(error.code, error.reason, error.remedy, s.stack()) from error
     except Exception as error:
         s.unsupported(CODE, f"{cls.__name__} cannot be made of tensors without memory: {type(error).__name__}: {error}")
-    s.guard(Computed("{}({})", (s.bind(check, "looks_the_same"), source)), GuardKind.ID, True)
+    s.guard(Computed(LOOKS_LIKE, (s.bind(check, "known"), source)), GuardKind.ID, True)
     note(s, cls)
     return fake
 

@@ -140,7 +140,7 @@ class Like:
     contexts: tuple = field(compare=False)
     varying: frozenset[tuple[str, ...]] = frozenset()
 
-    def __call__(self, tensor: Any) -> bool:
+    def fits(self, tensor: Any) -> bool:
         with torch._C.DisableTorchFunctionSubclass():
             if tuple(_facts(tensor, self.varying)) != self.facts:
                 return False

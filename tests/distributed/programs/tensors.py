@@ -270,6 +270,28 @@ def case_spread_layers_are_compiled_with_their_tensors_taken_apart():
     assert found.grad_fn.name() == "CompiledFunctionBackward", found.grad_fn
 
 
+def case_spread_parameters_that_change():
+    """After so many calls that all of them are compared as words."""
+    model, given = spread(Blocks().to(DEVICE)), drawn_by(1, 4, 8)
+    compiled, weight = dovetail.compile(model, fullgraph=True), model.blocks[0].up.weight
+    for _ in range(40):
+        torch.testing.assert_close(compiled(given), model(given))
+        with torch.no_grad():
+            weight.add_(0.01)
+    with dovetail.set_stance("fail_on_recompile"):
+        weight._local_tensor = weight._local_tensor * 2
+        torch.testing.assert_close(compiled(given), model(given))
+    for asked in (False, True):
+        weight.requires_grad_(asked)
+        weight.grad = None
+        compiled(given).sum().backward()
+        assert (weight.grad is not None) is asked
+    model.blocks[0].up.weight = nn.Parameter(distribute_tensor(drawn_by(2, 32, 16), mesh(), [Shard(0)]))
+    torch.testing.assert_close(compiled(given), model(given))
+    model.double()
+    torch.testing.assert_close(compiled(given.double()), model(given.double()))
+
+
 def case_sequences_spread_over_ranks():
     def wrap(model):
         parallelize_module(model.block, mesh(), {
