@@ -83,7 +83,7 @@ class HalfRates:
 
 
 #: By compute capability, measured as above.
-HALF_RATES = {(9, 0): HalfRates(550e6, {2: 115e6, 4: 210e6}, 2.8e6, launch=2.0)}
+HALF_RATES = {(9, 0): HalfRates(550e6, {2: 115e6, 4: 210e6, 8: 230e6}, 2.8e6, launch=2.0)}
 #: Rows of so many elements begin at multiples of 16 bytes.
 _ALIGNED = 8
 

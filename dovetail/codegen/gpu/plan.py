@@ -4,6 +4,7 @@
     transposes   y and x: the two ranges that accesses are contiguous along; what is left is one index a program
     rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits (scans do)
     long rows    the same, r in a loop                            (such groups have no local buffers: gpu/split.py)
+    columns      x: the last outer range, if tiles fit into it; the others are one index a program
     runs         x: outer ranges that no end of a loop depends on, if enough; r: one by one, to that end (ir/ends.py)
 
 Which of x and r is contiguous in memory decides the tile's proportions.
@@ -178,9 +179,17 @@ def _rows(group: Group) -> TilePlan:
         total = dims.product(map(extent, loop.inner))
         own = power_of_two(_size(total)) if whole else min(block, power_of_two(_size(total)))
         inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
-    axes = (Axis("x", group.outer, wide),) if group.outer else ()
+    batch = group.outer[:-1] if across and _fills(group.outer[-1], wide) else ()
+    axes = (Axis("x", group.outer[len(batch) :], wide),) if group.outer else ()
     elements = wide * block
-    return TilePlan(axes, (), tuple(inner), max(1, min(16, elements // ELEMENTS)))
+    return TilePlan(axes, batch, tuple(inner), max(1, min(16, elements // ELEMENTS)))
+
+
+def _fills(columns: Dim, wide: int) -> bool:
+    """Do tiles of a range by itself have few places to spare? What differs between its rows alone is then read once for
+    each, rather than for each element: means of norms took more than the elements, in half types."""
+    size = extent(columns)
+    return isinstance(size, int) and 1 - size / (-(-size // wide) * wide) <= WASTE
 
 
 def _whole(group: Group, longest: int, wide: int, across: bool) -> bool:

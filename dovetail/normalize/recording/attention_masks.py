@@ -59,5 +59,6 @@ def with_rows_in_one_piece(args: tuple, kwargs: dict[str, Any]) -> Any:
         return args, kwargs
     if is_one(mask.shape[-1]) or is_one(mask.stride(-1)):
         return args, kwargs
-    once = mask[tuple(slice(1) if same(s, 0) else slice(None) for s in mask.stride())]
+    repeated = [not mask.requires_grad and same(stride, 0) for stride in mask.stride()]
+    once = mask[tuple(slice(1) if again else slice(None) for again in repeated)]
     return args[:3], {**named, "attn_mask": once.contiguous().expand(mask.shape)}
