@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ from dovetail.ir.aten import (
     JointGraph,
     Own,
     Pair,
-    SizeOf,
     Tangent,
     Template,
     Whole,
@@ -35,6 +33,7 @@ from dovetail.ops.fake.wrapped import handles_operators, is_wrapper, rebuilt, sa
 from dovetail.runtime.call import outer_checkpoints
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
 from dovetail.runtime.call.double_backward import Replay, held
+from dovetail.runtime.call.making import Take, filled, making_all, taking
 from dovetail.runtime.call.overlap import Overlap
 
 Call = Callable[..., Any]
@@ -45,10 +44,10 @@ _SET = torch._C._autograd._unsafe_set_version_counter
 def put_together(call: Call, eager: Call, apart: Apart, overlap: Overlap | None) -> Call:
     """A callable of the captured graph's inputs. `eager` runs the graph: where the inputs' parts share memory that is
     written to, or an index turns out to be out of bounds."""
-    inputs, rounds = apart.inputs, [[k for k, n in apart.advanced if n > r] for r in range(_most(apart.advanced))]
+    take, rounds = taking(apart.inputs), [[k for k, n in apart.advanced if n > r] for r in range(_most(apart.advanced))]
 
     def calling(*given: Any) -> Any:
-        parts = taken_apart(inputs, given)
+        parts = take(given)
         if overlap is not None and overlap.found(parts):
             return eager(*given)
         try:
@@ -70,52 +69,12 @@ def _most(advanced: Sequence[tuple[int, int]]) -> int:
 
 def inference(call: Call, made: Call, apart: Apart) -> Call:
     """`call` gives results, of which `made` makes the parts of the outputs."""
+    outputs = making_all(apart.outputs)
 
     def calling(given: Sequence[Any], parts: list) -> Any:
-        found = made(parts, call(*parts))
-        return tuple([assembled(template, found) for template in apart.outputs])
+        return tuple(outputs(made(parts, call(*parts))))
 
     return calling
-
-
-def taken_apart(templates: Sequence[Template], given: Sequence[Any]) -> list:
-    """The plain values that these are made of."""
-    found: list = []
-    for template, value in zip(templates, given, strict=True):
-        _take(template, value, found)
-    return found
-
-
-def _take(template: Template, value: Any, found: list) -> None:
-    if isinstance(template, WrapperPart):
-        found.append(value)
-    elif isinstance(template, Whole):
-        if hasattr(template.cls, "trigger_wait"):  # what a collective gives, which may not be there yet
-            value.trigger_wait()
-        for name, part in zip(template.names, template.parts, strict=True):
-            _take(part, getattr(value, name), found)
-
-
-def assembled(template: Template, values: Sequence[Any], own: Mapping[int, Any] = MappingProxyType({})) -> Any:
-    """`own`: parts of inputs, by their places."""
-    if isinstance(template, WrapperPart):
-        return values[template.index]
-    if isinstance(template, Own):
-        return own[template.index]
-    if isinstance(template, Beside):
-        return template.value
-    made = [assembled(part, values, own) for part in template.parts]
-    size = torch.Size(_filled(template.size, made, torch.Tensor.size))
-    stride = _filled(template.stride, made, torch.Tensor.stride)
-    parts = dict(zip(template.names, made, strict=True))
-    return template.cls.__tensor_unflatten__(parts, template.context, size, stride)
-
-
-def _filled(sizes: Sequence[Any], parts: Sequence[Any], sizes_of: Call) -> Sequence[Any]:
-    """With what the parts have where sizes vary."""
-    if not any(isinstance(n, SizeOf) for n in sizes):
-        return sizes
-    return tuple([sizes_of(parts[n.part])[n.dim] if isinstance(n, SizeOf) else n for n in sizes])
 
 
 # ---------------------------------------------------------------- gradients
@@ -171,17 +130,32 @@ def depends(pair: Pair, apart: Apart) -> list[int]:
     return [sum(1 << k for k, mask in enumerate(bits) if part & mask) for part in parts]
 
 
+class _Saved:
+    """The inputs that a backward pass is told, at `kept`."""
+
+    def __init__(self, pair: Pair, apart: Apart) -> None:
+        owners = [k for k, template in enumerate(apart.inputs) for _ in parts_of(template)]
+        self.kept = tuple(dict.fromkeys(owners[k] for k in (*pair.kept, *own_parts(apart.gradients))))
+        templates = [apart.inputs[k] for k in self.kept]
+        self.take, self.count = taking(templates), len(templates)
+        self.places = [k for template in templates for k in parts_of(template)]
+
+    def parts(self, saved: Sequence[Any]) -> dict[int, Any]:
+        """What they are made of, by its places among the parts of all inputs."""
+        return dict(zip(self.places, self.take(saved[: self.count]), strict=True))
+
+
 def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, exposed: Sequence[int]) -> Any:
     joint: JointGraph = apart.program  # type: ignore[assignment]
-    owners = [k for k, template in enumerate(apart.inputs) for _ in parts_of(template)]
-    kept = tuple(dict.fromkeys(owners[k] for k in (*pair.kept, *own_parts(apart.gradients))))
-    saving = [apart.inputs[k] for k in kept]
+    saving = _Saved(pair, apart)
+    kept = saving.kept
+    outputs_of, gradients_of = making_all(apart.outputs), making_all(apart.gradients)
+    tangents_of = [(tangent, taking([tangent.template])) for tangent in apart.tangents]
     count, last = joint.results, -pair.sizes or None
-    every = (1 << len(joint.tangents)) - 1
+    every, history = (1 << len(joint.tangents)) - 1, {tangent.output for tangent in apart.tangents}
     layouts, run = Layouts(joint, pair), runner(compiled, every)
     reach = depends(pair, apart)
     partly = partly_of(reach)
-    history = {tangent.output for tangent in apart.tangents}
 
     class CompiledFunction(Passing):
         @staticmethod
@@ -189,7 +163,7 @@ def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, expo
             *inputs, parts = given
             state = compiled.state()
             found = compiled.forward(*parts)
-            outputs = _outputs(apart, made(parts, found[:count]))
+            outputs = outputs_of(made(parts, found[:count]))
             outer_checkpoints.compare(pair.kept_names)
             ctx.save_for_backward(*[inputs[k] for k in kept], *[outputs[k] for k in exposed], *found[count:last])
             plain = [t for k, t in enumerate(outputs) if k not in history and isinstance(t, torch.Tensor)]
@@ -209,22 +183,18 @@ def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, expo
                 return (None,) * (len(reach) + 1)
             there = sum(1 << k for k, gradient in enumerate(given) if gradient is not None)
             spare_hooks(ctx.partly, there, reach)
-            tangents = _tangents(apart.tangents, given)
+            tangents = _tangents(tangents_of, given)
             if torch.is_grad_enabled() or tangents is None:  # which operators run depends on what there is
                 return *again(ctx, compiled.replay, given, compiled.once), None
             saved = ctx.saved_tensors
-            known = dict(zip(_places(saving), taken_apart(saving, saved[: len(kept)]), strict=True))
+            known = saving.parts(saved)
             box = [*(known[k] for k in pair.kept), *saved[len(kept) + len(exposed) :]]
             if box and not torch._C._autograd._get_current_graph_task_keep_graph():
                 forget(ctx)
             found = run(ctx, box, tangents, every)
-            return *[None if t is None else assembled(t, found, known) for t in apart.gradients], None
+            return *gradients_of(found, known), None
 
     return CompiledFunction
-
-
-def _outputs(apart: Apart, values: Sequence[Any]) -> list:
-    return [assembled(template, values) for template in apart.outputs]
 
 
 def own_parts(templates: Iterable[Template | None]) -> Iterator[int]:
@@ -236,21 +206,17 @@ def own_parts(templates: Iterable[Template | None]) -> Iterator[int]:
             yield template.index
 
 
-def _places(templates: Sequence[Template]) -> list[int]:
-    return [k for template in templates for k in parts_of(template)]
-
-
-def _tangents(expected: Sequence[Tangent], given: Sequence[Any]) -> list | None:
+def _tangents(expected: Sequence[tuple[Tangent, Take]], given: Sequence[Any]) -> list | None:
     """What the backward program takes; None where there is no gradient, or one that is not made as was expected."""
     found: list = []
-    for tangent, gradient in zip(expected, given, strict=True):
+    for (tangent, take), gradient in zip(expected, given, strict=True):
         if gradient is None:
             return None
         if not is_made_as(tangent.template, gradient):
             gradient = _dense(gradient)
             if not is_made_as(tangent.template, gradient):
                 return None
-        parts = taken_apart([tangent.template], [gradient])
+        parts = take([gradient])
         if not all(map(_fits, parts, tangent.facts)):
             return None
         found += [parts[k] for k in tangent.given]
@@ -279,6 +245,6 @@ def is_made_as(template: Template, tensor: Any) -> bool:
     if tuple(names) != template.names or not same_context(template.cls, template.context, context):
         return False
     parts = [getattr(tensor, name) for name in names]
-    expected = _filled(template.size, parts, torch.Tensor.size)
+    expected = filled(template.size, parts, torch.Tensor.size)
     same = all(n in (RAGGED, found) for n, found in zip(expected, tensor.size(), strict=True))
     return same and all(map(is_made_as, template.parts, parts))
