@@ -141,7 +141,8 @@ class HostProgram:
     bytes and is the second argument of `run` and the third of `views`.
 
     With `buckets`, places of outputs, `run` is a generator, to which inputs are given in a list, and which gives each
-    bucket in that list, before it yields or ends.
+    bucket in that list, before it yields or ends. A program that `checks` what library operators return takes before
+    all other arguments whether it is the first call.
     """
 
     text: str
@@ -152,6 +153,7 @@ class HostProgram:
     symbolic: bool = False
     launches: Mapping[int, str] = field(default_factory=dict)
     buckets: Buckets = ()
+    checks: bool = False
 
     @cached_property
     def code(self) -> CodeType:

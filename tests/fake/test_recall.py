@@ -90,3 +90,87 @@ def test_views_beside_what_is_written():
             assert own.lerp_(gradient, 0.5) is own
             with pytest.raises(RuntimeError, match="single memory location"):
                 own.view(-1)[:8].add_(own.view(-1)[4:12])
+
+
+PARTS = {
+    "view": lambda x: x.view(3, 8),
+    "t": lambda x: x.t(),
+    "transpose": lambda x: x.transpose(0, 1),
+    "permute": lambda x: x.permute(1, 0),
+    "unsqueeze": lambda x: x.unsqueeze(1),
+    "squeeze": lambda x: x[None].squeeze(0),
+    "expand": lambda x: x[:1].expand(3, 6),
+    "select": lambda x: x[1],
+    "slice": lambda x: x[1:3],
+    "unbind": lambda x: x.unbind(1)[2],
+    "split": lambda x: x.split(4, 1)[1],
+    "split_with_sizes": lambda x: x.split([1, 3])[1],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_lie_where_their_tensor_does(name):
+    def looks(x):
+        part = PARTS[name](x)
+        if 0 not in part.stride():
+            part.detach().zero_()
+        base = x if x._base is None else x._base
+        layout = part.shape, part.stride(), part.storage_offset()
+        return *layout, part.dtype, part.is_conj(), part._base is base, x._version
+
+    whole = torch.zeros(5, 6)
+    kinds = (
+        lambda: whole[:4].clone(), lambda: whole[1:].detach(), lambda: whole[:4].to(torch.complex64),
+        lambda: whole[:4].to(torch.complex64).conj(),
+    )  # fmt: skip
+    for make in kinds:
+        expected = looks(make())
+        for _ in range(2):
+            with FakeMode():
+                x = to_fake(make())
+                assert looks(x) == expected
+                assert PARTS[name](x).owner is x
+
+
+def test_a_write_to_a_part_that_is_remembered_shows_in_the_whole():
+    def fn(x):
+        y = x.clone()
+        for k in range(3):
+            y[k].view(2, 2).t().add_(k + 1.0)
+        first, second = y.unbind(1)[:2]
+        first.mul_(second)
+        return y
+
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(dovetail.compile(fn, fullgraph=True)(x), fn(x))
+
+
+def test_products_and_attention_of_other_types_and_layouts():
+    """Whatever the result depends on is part of what it is remembered by."""
+    def results():
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            a, b = torch.zeros(2, 3, 4, 8, dtype=dtype), torch.zeros(4, 2, 3, 8, dtype=dtype).permute(1, 2, 0, 3)
+            yield from (a[0, 0] @ b[0, 0].t(), torch.addmm(a[0, 0, 0, :4], a[0, 0], b[0, 0].t()), a[0].bmm(b[0].mT))
+            yield from (a.mean(1), b.mean((1, 2), True), b.sum(2), a.sum(1, dtype=torch.float64), b.softmax(-1))
+            yield from (torch.nn.functional.layer_norm(x, x.shape[2:]) for x in (a, b))
+            yield torch.nn.functional.scaled_dot_product_attention(a, b, b)
+            yield torch.nn.functional.embedding(torch.zeros(2, 3, dtype=torch.int64), a[0, 0])
+
+    expected = [(r.shape, r.stride(), r.dtype) for r in results()]
+    for _ in range(2):
+        with FakeMode():
+            assert [(r.shape, r.stride(), r.dtype) for r in results()] == expected
+
+
+def test_products_that_are_refused_are_refused_after_those_that_are_not():
+    with FakeMode():
+        for _ in range(2):
+            fake(3, 4) @ fake(4, 5)
+            with pytest.raises(RuntimeError, match="cannot be multiplied"):
+                fake(3, 4) @ fake(3, 5)
+            with pytest.raises(RuntimeError):
+                fake(3, 4) @ fake(4, 5, dtype=torch.float64)
+            with pytest.raises(RuntimeError, match="view size is not compatible"):
+                fake(4, 3).t().view(12)
+            with pytest.raises(RuntimeError, match="more than one element"):
+                fake(1).expand(4).add_(1.0)

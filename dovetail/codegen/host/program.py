@@ -17,7 +17,8 @@ tensors. Everything else is a tensor, dropped after its last use.
 
 Kernels were generated for the layout that normalize predicted for a library operator's result. Which one the
 library chooses may also depend on sizes, the number of threads and switches of its own, so every call compares
-strides, and copies what is laid out otherwise. The first call runs `run_first`, which also compares sizes.
+strides, and copies what is laid out otherwise. The first call compares sizes, too: it is told so by an argument
+`first` before the others.
 
 A program that gives its outputs in buckets takes its inputs in a list, and gives each bucket in that list:
 
@@ -70,7 +71,7 @@ class Host:
         self.names: dict[str, Any] = {"torch": torch, "empty_strided": torch.empty_strided}
         self.known: dict[Any, str] = {}
         self.body: list[str] = []
-        self.checks: dict[int, str] = {}  # position in body -> what the first call does in its place
+        self.checks = False  # does it compare what library operators return with predictions?
         self.views: list[str] = []
         self.view_names: dict[tuple, int] = {}
         self.tensors: dict[str, str] = {b.name: b.name for b in program.inputs}
@@ -114,41 +115,34 @@ class Host:
         lines.append(f"def views(base, block{self.measures.parameter}):")
         made = ''.join(f'v{k}, ' for k in range(len(self.views)))
         lines += [f"    {line}" for line in (*self.measures.unpacked(self.views), *self.views, f"return ({made})")]
-        bodies = {"run": self.body}
-        if self.checks:
-            bodies["run_first"] = [self.checks.get(k, text) for k, text in enumerate(self.body)]
-        lasting: dict[str, int] = {}
-        launches: dict[int, str] = {}
-        for name, body in bodies.items():
-            lines += ["", *self.function(name, names, body)]
-            first = len(lines) - len(body) + 1
-            lasting[name] = first + (self.lasting or 0)
-            launches |= {first + position: title for position, title in self.titles.items()}
+        lines += ["", *self.function(names)]
+        start = len(lines) - len(self.body) + 1
         used = {k.symbol: k for k in self.launched}
         return HostProgram(
-            "\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size, lasting,
-            bool(self.measures.symbols), launches, program.buckets,
+            "\n".join(lines) + "\n", tuple(used.values()), self.names, self.memory.size,
+            {"run": start + (self.lasting or 0)}, bool(self.measures.symbols),
+            {start + position: title for position, title in self.titles.items()}, program.buckets, self.checks,
         )  # fmt: skip
 
-    def function(self, name: str, parameters: list[str], body: list[str]) -> list[str]:
+    def function(self, parameters: list[str]) -> list[str]:
         given = ["box"] if self.consumes else parameters
-        signature = ", ".join(["block" + self.measures.parameter, *given])
-        lines = [f"def {name}({signature}):"]
+        signature = ", ".join([*["first"][: self.checks], "block" + self.measures.parameter, *given])
+        lines = [f"def run({signature}):"]
         if self.program.buckets:
-            shown = f"yield from shown.in_buckets({name}, {signature}); return"
+            shown = f"yield from shown.in_buckets(run, {signature}); return"
         else:
-            shown = f"return shown({name}, {signature})"
+            shown = f"return shown(run, {signature})"
         lines.append(f"    if profiler._is_profiler_enabled: {shown}")
         if self.consumes:
             taken = f"{''.join(f'{p}, ' for p in parameters)}= box; " if parameters else ""
             lines.append(f"    {taken}box.clear()")
-        lines += [f"    {line}" for line in self.measures.unpacked(body)]
+        lines += [f"    {line}" for line in self.measures.unpacked(self.body)]
         if self.memory.size or self.memory.slots:
             lines.append("    P = block.address")
         if self.views:
             values = f"{''.join(f'v{k}, ' for k in range(len(self.views)))}"
             lines.append(f"    {values}= block.views_of(views{self.measures.parameter})")
-        return lines + [f"    {line}" for line in body]
+        return lines + [f"    {line}" for line in self.body]
 
     def size(self, dim: Any) -> str:
         return self.measures.text(dim)
@@ -321,10 +315,12 @@ class Host:
     def check(self, buffer: Buffer, operator: str, may_be_none: bool) -> None:
         """Compare what the operator returned with its prediction."""
         name, strides = buffer.name, self.listed(buffer.strides)
-        line = f"{name} = expect_layout({name}, {self.listed(buffer.sizes)}, {strides}, {operator!r})"
-        self.checks[len(self.body)] = line
+        self.checks = True
         some = f"{name} is not None and " if may_be_none else ""
-        self.body.append(f"if {some}{name}.stride() != {strides}: {line}")
+        self.body.append(
+            f"if first or {some}{name}.stride() != {strides}: "
+            f"{name} = expect_layout({name}, {self.listed(buffer.sizes)}, {strides}, {operator!r})"
+        )
 
     def results(self, call: LibraryCall, text: str) -> str:
         if not any(call.results):

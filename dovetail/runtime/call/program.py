@@ -88,7 +88,8 @@ def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: st
         return _in_buckets(namespace, host)
     if host.symbolic:
         return _symbolic(namespace, host)
-    first = [namespace["run_first"]] if "run_first" in namespace else []
+    run, begin = _calls(run, host)
+    first = [begin] if host.checks else []
     size = host.arena_bytes
 
     def call(*inputs: Any) -> tuple:
@@ -103,10 +104,14 @@ def load(host: HostProgram, kernels: Mapping[str, Callable[..., int]], title: st
     return call if size or first else functools.partial(run, arena.take(0))
 
 
+def _calls(run: Callable[..., Any], host: HostProgram) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """What a call runs, and what the first one runs."""
+    return (functools.partial(run, False), functools.partial(run, True)) if host.checks else (run, run)
+
+
 def _in_buckets(namespace: dict[str, Any], host: HostProgram) -> Callable[[list], Iterator[list]]:
     """The block of memory is taken for as long as the program is under way."""
-    run = namespace["run"]
-    first = namespace.get("run_first", run)
+    run, first = _calls(namespace["run"], host)
     sizes, measure = (namespace[name] for name in ("sizes", "measure")) if host.symbolic else (_no_sizes, None)
     known: dict[Any, tuple] = {}  # what the sizes that have been met tell
 
@@ -142,8 +147,8 @@ def _emptied(box: list) -> list:
 
 def _symbolic(namespace: dict[str, Any], host: HostProgram) -> Callable[..., Any]:
     """The same for a program that finds out about sizes in each call."""
-    run, sizes, measure = namespace["run"], namespace["sizes"], namespace["measure"]
-    first = namespace.get("run_first", run)
+    sizes, measure = namespace["sizes"], namespace["measure"]
+    run, first = _calls(namespace["run"], host)
     known: dict[Any, tuple[int, ...]] = {}
 
     def call(*inputs: Any) -> tuple:

@@ -85,7 +85,8 @@ def in_place(args: tuple, kwargs: dict[str, Any]) -> Any:
 
 #: Arithmetic in place that floating-point tensors of one shape and type never refuse: what optimizers consist of.
 IN_PLACE = frozenset((
-    aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.div_.Tensor, aten.addcmul_.default,
+    aten.add_.Tensor, aten.sub_.Tensor, aten.mul_.Tensor, aten.div_.Tensor, aten.add_.Scalar, aten.sub_.Scalar,
+    aten.mul_.Scalar, aten.div_.Scalar, aten.addcmul_.default,
     aten.addcdiv_.default, aten.lerp_.Scalar, aten.neg_.default, aten.reciprocal_.default, aten.sqrt_.default,
     aten.rsqrt_.default, aten.abs_.default, aten.sign_.default, aten.exp_.default,
 ))  # fmt: skip
