@@ -96,37 +96,41 @@ def references(value: Any) -> Iterator[loops.Buffer]:
     return (leaf.buffer for leaf in leaves(value) if isinstance(leaf, loops.BufferRef))
 
 
-def touched(group: loops.Group) -> tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]]:
-    """What a group reads and writes, found once."""
-    if group._touched is None:
-        local = {b.name for b in group.locals}
-        buffers = (load.buffer for load in loads(group))
-        stored = (s.buffer for s in group.statements() if isinstance(s, loops.Store))
-        read, written = ({b.name: b for b in found if b.name not in local} for found in (buffers, stored))
-        object.__setattr__(group, "_touched", (read, written))
-    return group._touched
-
-
 def reads(item: loops.Item) -> Mapping[str, loops.Buffer]:
     """Buffers whose contents an item needs, by name."""
-    if isinstance(item, loops.Group):
-        return touched(item)[0]
-    if isinstance(item, loops.LibraryCall):
-        return {b.name: b for b in references([item.args, dict(item.kwargs)])}
-    if isinstance(item, loops.Batch):
-        return {name: b for group in item.groups for name, b in reads(group).items()}
-    return {item.base.name: item.base}
+    return touched(item)[0]
 
 
 def writes(item: loops.Item) -> Mapping[str, loops.Buffer]:
     """Buffers that an item defines, in whole or in part, by name."""
-    if isinstance(item, loops.Group):
-        return touched(item)[1]
-    if isinstance(item, loops.LibraryCall):
-        return {b.name: b for b in item.results if b is not None}
+    return touched(item)[1]
+
+
+def touched(item: loops.Item) -> tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]]:
+    """What an item reads and writes; of a group and a call it is found once."""
+    if isinstance(item, loops.View):
+        return {item.base.name: item.base}, {item.result.name: item.result}
     if isinstance(item, loops.Batch):
-        return {name: b for group in item.groups for name, b in writes(group).items()}
-    return {item.result.name: item.result}
+        parts = [touched(group) for group in item.groups]
+        read, written = ({name: b for part in parts for name, b in part[k].items()} for k in (0, 1))
+        return read, written
+    if item._touched is None:
+        found = _of_group(item) if isinstance(item, loops.Group) else _of_call(item)
+        object.__setattr__(item, "_touched", found)
+    known: tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]] = item._touched
+    return known
+
+
+def _of_group(group: loops.Group) -> tuple[dict[str, loops.Buffer], ...]:
+    local = {b.name for b in group.locals}
+    stored = (s.buffer for s in group.statements() if isinstance(s, loops.Store))
+    found = (load.buffer for load in loads(group)), stored
+    return tuple({b.name: b for b in buffers if b.name not in local} for buffers in found)
+
+
+def _of_call(call: loops.LibraryCall) -> tuple[dict[str, loops.Buffer], ...]:
+    given = references([call.args, dict(call.kwargs)])
+    return {b.name: b for b in given}, {b.name: b for b in call.results if b is not None}
 
 
 def output_buffers(program: loops.Program) -> dict[str, loops.Buffer]:

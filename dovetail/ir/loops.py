@@ -21,10 +21,9 @@ loop the inner ranges run in order, last fastest. A loop with no inner ranges ru
 `Local` names an earlier Reduce of the same group and holds its value at the same outer index.
 `locals` are buffers that live for one outer index only (a row in L1 or in registers).
 
-Index tuples have one Dim for each dimension of the buffer; strides and offset are applied
-by codegen, so layout can change without touching any expression. A Load whose mask is false
-reads zero and touches no memory. Expressions are hash-consed: equal ones are one object,
-which makes common work shared by construction and rewriting linear in distinct nodes.
+Index tuples have one Dim for each dimension of the buffer; strides and offset are applied by codegen, so layout can
+change without touching any expression. A Load whose mask is false reads zero and touches no memory. Expressions are
+hash-consed: equal ones are one object, which makes common work shared and rewriting linear in distinct nodes.
 
 Every dtype is a `torch.dtype`. Arithmetic on half types is done in float32: lowering casts.
 """
@@ -385,6 +384,7 @@ class Group:
     loops: tuple[Loop, ...]
     locals: tuple[Buffer, ...] = ()
     _touched: Any = field(default=None, init=False, repr=False, compare=False)  # see `liveness.touched`
+    _structure: Any = field(default=None, init=False, repr=False, compare=False)  # see `structure.structure_of`
 
     def statements(self) -> Iterator[Statement]:
         """The statements of all loops, in order."""
@@ -403,8 +403,7 @@ class BufferRef:
 class LibraryCall:
     """`operator(*args, **kwargs)`; tensors inside args are BufferRefs, sizes are Dims.
 
-    `results` are in the order in which the operator returns tensors; None where it
-    returns something that is not a tensor or that nobody reads.
+    `results` are in the order in which the operator returns tensors; None where that is none, or nobody reads it.
     """
 
     name: str
@@ -412,6 +411,7 @@ class LibraryCall:
     args: tuple
     kwargs: Mapping[str, Any]
     results: tuple[Buffer | None, ...]
+    _touched: Any = field(default=None, init=False, repr=False, compare=False)  # see `liveness.touched`
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """What two groups must have in common to be the same kernel: everything but names; and a group under other names.
 
 Repeated layers give groups that differ only in the names of ranges, buffers and results. Their
-structures are equal, and writing the structure down is several times cheaper than the kernel. The kernel is made of
-the `renamed` group: names order what is added up, and the next to ask may have others.
+structures are equal, and writing the structure down is several times cheaper than the kernel. A group that got other
+buffers of the same layout keeps what was written down. The kernel is made of the `renamed` group: names order what is
+added up, and the next to ask may have others.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -35,6 +37,14 @@ from dovetail.ir.loops import (
 from dovetail.ir.ranges import extent, new_range
 
 
+def structure_of(group: Group) -> Structure:
+    """Written down once."""
+    if group._structure is None:
+        object.__setattr__(group, "_structure", Structure(group))
+    found: Structure = group._structure
+    return found
+
+
 class Structure:
     """`key` is hashable; `buffers` are the group's, in the order in which the key numbers them."""
 
@@ -60,6 +70,16 @@ class Structure:
         ranges: dict[Symbol, Dim] = {s: new_range(f"i{k}", s.extent) for s, k in self._ranges.items()}  # type: ignore[arg-type]
         buffers = {b.name: replace(b, name=name) for name, b in self.by_number().items()}
         return _Renaming("group", ranges, buffers, {n: f"r{k}" for n, k in self._results.items()}).group(self.group)
+
+    def of(self, group: Group, buffers: Mapping[str, Buffer]) -> Structure | None:
+        """That of the same group with others for the buffers of these names, if they have the same layouts."""
+        others = [buffers.get(b.name, b) for b in self.buffers]
+        alike = all(_layout(mine) == _layout(other) for mine, other in zip(self.buffers, others, strict=True))
+        if not alike or len({b.name for b in others}) != len(others):
+            return None
+        made = copy.copy(self)
+        made.group, made.buffers = group, others
+        return made
 
     def by_number(self) -> dict[str, Buffer]:
         """The buffers under their names in the renamed group."""
@@ -141,7 +161,15 @@ class Structure:
 
 def with_buffers(group: Group, name: str, buffers: Mapping[str, Buffer]) -> Group:
     """The group under another name, with others for the buffers of these names."""
-    return _Renaming(name, {}, buffers, {}).group(group)
+    made = _Renaming(name, {}, buffers, {}).group(group)
+    if group._structure is not None:
+        object.__setattr__(made, "_structure", group._structure.of(made, buffers))
+    return made
+
+
+def _layout(buffer: Buffer) -> tuple:
+    """What a key has of it, or more."""
+    return buffer.dtype, buffer.kind == "local", buffer.sizes, buffer.strides, buffer.offset
 
 
 class _Renaming:

@@ -16,7 +16,7 @@ from dovetail.ir.loops import (
     LibraryCall,
     View,
 )
-from dovetail.ir.structure import Structure, with_buffers
+from dovetail.ir.structure import structure_of, with_buffers
 from dovetail.repeats.find import constant
 from dovetail.repeats.rows import Irregular
 
@@ -53,7 +53,7 @@ def _layout(buffer: Buffer) -> tuple:
 
 
 def _group(group: Group) -> tuple[Any, list[Buffer]]:
-    structure = Structure(group)
+    structure = structure_of(group)
     return (
         structure.key,
         tuple(s.message for s in group.statements() if isinstance(s, Check)),

@@ -233,8 +233,11 @@ class _Unfolded:
         self, k: int, buffers: Mapping[str, Buffer], more: int, new: bool = False
     ) -> Item:
         """The item at `k` of the short program, with these buffers and turns that are `more` in number."""
-        item, found = self.short.items[k], {**self.renamed, **buffers}
+        item, found = self.short.items[k], dict[str, Buffer]()
         for buffer in self.cut.turns.shapes[k].operands:
+            other = buffers.get(buffer.name) or self.renamed.get(buffer.name)
+            if other is not None:
+                found[buffer.name] = other
             place = self.cut.turns.series.get(buffer.name)
             if place is not None:
                 place = Place(place.series, place.number + more)

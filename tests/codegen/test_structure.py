@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import torch
 
@@ -10,7 +11,7 @@ from dovetail.codegen.cpu import generate, kernel
 from dovetail.ir import dims
 from dovetail.ir.loops import Check, Const, Group, Load, Local, Loop, Reduce, Store
 from dovetail.ir.ranges import new_range
-from dovetail.ir.structure import Structure
+from dovetail.ir.structure import Structure, structure_of, with_buffers
 from tests.codegen.harness import buffer, op, run
 
 
@@ -114,3 +115,22 @@ def test_one_and_many_take_the_same_arguments():
     x, out = torch.rand(3, 50), torch.empty(3)
     for group in (_transposed(("i1", "i2", "i3")), _row_sums(x, out, "a")):
         assert generate(group, many=True).takes_as(generate(group))
+
+
+def test_other_buffers_of_the_same_layout_keep_what_was_written_down():
+    x = torch.rand(3, 50)
+    i, j = new_range("i", 3), new_range("j", 50)
+    parts = op("add", *(Load(buffer(name, x), (i, j)) for name in ("x", "y")))
+    group = Group("g", (i, j), (Loop((), (Store(buffer("z", x, "output"), (i, j), parts),)),))
+    other = buffer("other", x)
+    changes = {
+        "names": other, "strides": replace(other, strides=(1, 3)), "offset": replace(other, offset=4),
+        "dtype": replace(other, dtype=torch.float64), "one for two": buffer("y", x),
+    }  # fmt: skip
+    structure_of(group)
+    for what, found in changes.items():
+        made = with_buffers(group, "g2", {"x": found})
+        assert (made._structure is not None) is (what == "names")
+        written = Structure(made)
+        assert structure_of(made).key == written.key and structure_of(made).buffers == written.buffers
+        assert structure_of(made).renamed() == written.renamed()

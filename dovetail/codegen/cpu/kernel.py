@@ -29,7 +29,7 @@ from dovetail.ir.dims import Symbol
 from dovetail.ir.kernel import REPORT, Access, Kernel, report
 from dovetail.ir.liveness import buffers, nodes, statement_roots
 from dovetail.ir.loops import Buffer, Check, Group, Load, Store
-from dovetail.ir.structure import Structure
+from dovetail.ir.structure import structure_of
 from dovetail.options import Options
 
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ def generate(
     group: Group, options: Options | None = None, target: Processor | None = None, many: bool = False
 ) -> Kernel:
     """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that CPU kernels cannot compute."""
-    options, target, structure = options or Options(), target or host(), Structure(group)
+    options, target, structure = options or Options(), target or host(), structure_of(group)
     key = (structure.key, options.numerics, options.check_kernels, target, many)
     kernel = _known.recall(key) or _known.keep(key, _Kernel(structure.renamed(), options, target, many).build())
     messages = tuple(s.message for s in group.statements() if isinstance(s, Check))

@@ -34,7 +34,7 @@ from dovetail.ir.kernel import REPORT, Access, GpuLaunch, Kernel, Limit, report
 from dovetail.ir.liveness import buffers
 from dovetail.ir.loops import Buffer, Check, Group, Loop, Reduce, Store
 from dovetail.ir.ranges import extent
-from dovetail.ir.structure import Structure
+from dovetail.ir.structure import structure_of
 from dovetail.options import Options
 
 #: Which group a program of a launch of many belongs to: the last one that begins at it or before. All words at once: a
@@ -51,7 +51,7 @@ _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra
 
 def generate(group: Group, options: Options | None = None, many: bool = False) -> Kernel:
     """The kernel of one group, or of `many` like it. Raises Unsupported for dtypes that GPU kernels cannot compute."""
-    options, structure = options or Options(), Structure(group)
+    options, structure = options or Options(), structure_of(group)
     device = next(iter(buffers(group).values())).device
     key = (structure.key, options.numerics, options.check_kernels, device, many)
     kernel = MADE.recall(key) or MADE.keep(key, _generate(structure.renamed(), options, many))
