@@ -108,27 +108,29 @@ def writes(item: loops.Item) -> Mapping[str, loops.Buffer]:
 
 def touched(item: loops.Item) -> tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]]:
     """What an item reads and writes; of a group and a call it is found once."""
+    known: tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]] | None = getattr(item, "_touched", None)
+    if known is not None:
+        return known
     if isinstance(item, loops.View):
         return {item.base.name: item.base}, {item.result.name: item.result}
     if isinstance(item, loops.Batch):
         parts = [touched(group) for group in item.groups]
         read, written = ({name: b for part in parts for name, b in part[k].items()} for k in (0, 1))
         return read, written
-    if item._touched is None:
-        found = _of_group(item) if isinstance(item, loops.Group) else _of_call(item)
-        object.__setattr__(item, "_touched", found)
-    known: tuple[Mapping[str, loops.Buffer], Mapping[str, loops.Buffer]] = item._touched
-    return known
+    found = _of_group(item) if isinstance(item, loops.Group) else _of_call(item)
+    object.__setattr__(item, "_touched", found)
+    return found
 
 
-def _of_group(group: loops.Group) -> tuple[dict[str, loops.Buffer], ...]:
+def _of_group(group: loops.Group) -> tuple[dict[str, loops.Buffer], dict[str, loops.Buffer]]:
     local = {b.name for b in group.locals}
     stored = (s.buffer for s in group.statements() if isinstance(s, loops.Store))
-    found = (load.buffer for load in loads(group)), stored
-    return tuple({b.name: b for b in buffers if b.name not in local} for buffers in found)
+    loaded = (load.buffer for load in loads(group))
+    read, written = ({b.name: b for b in found if b.name not in local} for found in (loaded, stored))
+    return read, written
 
 
-def _of_call(call: loops.LibraryCall) -> tuple[dict[str, loops.Buffer], ...]:
+def _of_call(call: loops.LibraryCall) -> tuple[dict[str, loops.Buffer], dict[str, loops.Buffer]]:
     given = references([call.args, dict(call.kwargs)])
     return {b.name: b for b in given}, {b.name: b for b in call.results if b is not None}
 
