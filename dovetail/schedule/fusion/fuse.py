@@ -347,7 +347,8 @@ def _pays(joined: Nest, first: Nest, second: Nest) -> bool:
     if all(not p.inner for p in joined.placed):
         return True
     rows = dimvalues.typical(count(joined.outer))
-    moved_inside = any(n.pointwise and any(p.inner for p in joined.placed) for n in (first, second))
+    halves = (first, joined.placed[: len(first.placed)]), (second, joined.placed[len(first.placed) :])
+    moved_inside = any(nest.pointwise and any(p.inner for p in placed) for nest, placed in halves)
     if moved_inside and _column(joined):
         return False
     if rows < ENOUGH_ROWS:
