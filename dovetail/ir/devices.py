@@ -33,6 +33,7 @@ class Traits:
     divides: bool = True  # is a division about as fast as a product?
     records: bool = False  # can what a program launches be recorded, and replayed at once?
     attention: bool = False  # is PyTorch's own attention always faster than products with a softmax in between?
+    recomputes: int = 10  # the cost of what is computed again where its operands are read anyway
     holds_rows: bool = False  # does a program of a kernel hold a row, so that short kernels need more programs?
 
 
@@ -40,7 +41,8 @@ TRAITS = {
     HOST.type: Traits(host=True, convolutions="oneDNN", loops_of_vectors=True),
     GPU: Traits(
         convolutions="cuDNN", loops_of_vectors=True, sorts_to_add=True, scans=True, draws=True, pools=True,
-        resizes=True, divides=False, records=True, attention=True, holds_rows=True,
+        resizes=True, divides=False, records=True, attention=True, recomputes=40,
+        holds_rows=True,
     ),
 }  # fmt: skip
 _OTHERS = Traits()

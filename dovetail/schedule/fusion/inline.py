@@ -15,6 +15,7 @@ from collections import Counter, defaultdict
 import torch
 
 from dovetail.ir import dims
+from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import loads, nodes, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import (
@@ -147,7 +148,8 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     price = sum(map(cost, values))
     if len(pieces) == 1 and price <= CHEAP and big_loads(values[0]) <= 1:
         return True
-    if len(pieces) == 1 and price <= 2 * CHEAP and _at_hand(pieces[0][0], uses):
+    store = pieces[0][0]
+    if len(pieces) == 1 and price <= traits(store.buffer.device).recomputes and _at_hand(store, uses):
         return True
     if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
         return False
