@@ -145,6 +145,24 @@ def case_evaluation_between_steps():
     every_way(run)
 
 
+def case_gradients_of_a_module_come_together():
+    """It takes them when all are there: buckets would be nodes and graphs of their own for nothing."""
+    wide = lambda: Blocks(1, width=512)  # 2 MiB for each of a block's parameters
+    for way in TWO:
+        model = same_training(wide, sharded, way)
+        assert not nodes(model(batches(1)[0]).grad_fn) & {"LaterBackward"}
+
+
+def nodes(last) -> set[str]:
+    """Names of all that is behind a result."""
+    found, left = set(), {last}
+    while left:
+        node = left.pop()
+        found.add(node.name())
+        left |= {n for n, _ in node.next_functions if n is not None}
+    return found
+
+
 def case_batches_of_other_sizes():
     every_way(lambda model: train(model, [torch.cat([batch] * n) for n, batch in enumerate(batches(4), 1)]))
 
