@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from dovetail.capture.driver import capture
+from dovetail.ir import devices
 from dovetail.ir.evaluate import evaluate
 from dovetail.ir.loops import Group, Program
 from dovetail.ir.spec import verify
@@ -14,6 +17,7 @@ from dovetail.lower import lower
 from dovetail.normalize import normalize
 from dovetail.options import Options
 from dovetail.schedule import schedule
+from dovetail.schedule.fusion.inline import inline
 
 A = torch.linspace(-2, 2, 6 * 8).reshape(6, 8)
 B = torch.linspace(-1, 3, 6 * 8).reshape(6, 8)
@@ -25,6 +29,7 @@ TALL = torch.linspace(-3, 3, 4 * 20 * 32).reshape(4, 20, 32)
 HALF = WIDE.to(torch.bfloat16)
 PRIME = torch.linspace(-3, 3, 12 * 37).reshape(12, 37)
 HIDDEN = torch.where(torch.arange(37) < 3 * torch.arange(12)[:, None], float("-inf"), PRIME)
+LONG = torch.linspace(-3, 3, 3 * 96 * 64).reshape(3, 96, 64)
 IDS = torch.tensor([[3, 0, 5], [1, 1, 2]])
 
 
@@ -95,6 +100,9 @@ CASES = {
     "max with indices": (lambda x: x.exp().max(-1), (WIDE,), None),
     "batch norm in training": (lambda x: F.batch_norm(x, None, None, training=True), (IMAGE,), None),
     "channels last": (lambda x: F.batch_norm(x, None, None, training=True), (CHANNELS_LAST,), None),
+    "after sums of columns": (lambda x: ((s := x.sum((0, 2, 3))) * 2, s.exp() + 1), (CHANNELS_LAST,), 1),
+    "columns less a mean of each row": (lambda x: ((x - x.mean(-1, keepdim=True)) * x).sum((0, 1)), (TALL,), None),
+    "columns of many rows": (lambda x, m: ((x - m) * x).sum((0, 1)), (LONG, LONG[..., :1].sin()), 1),
     "variances of prime rows": (lambda x: torch.var_mean(x + 100, -1), (PRIME,), None),
     "softmax of prime rows": (lambda x: torch.softmax(x * 2, -1), (PRIME,), None),
     "hidden elements": (lambda x: torch.log_softmax(x, -1).exp(), (HIDDEN,), None),
@@ -139,3 +147,19 @@ def test_a_norm_of_one_row_is_one_group():
     norm = lambda x, w: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w
     for rows in (1, 2):
         assert groups(schedule(lowered(norm, torch.randn(rows, 2048), torch.randn(2048)), Options())) == 1
+
+
+def test_what_a_device_computes_again(monkeypatch):
+    """Its operands are read anyway, so that keeping it costs memory traffic alone."""
+
+    def gradient(x, g):
+        inner = torch.where(x * 2 <= 0, 0.0, g * torch.sigmoid(x) * (1 + x))
+        return torch.addcmul(inner, inner.sum((0, 2, 3), keepdim=True), x)
+
+    args = IMAGE, IMAGE.cos()
+    program, kept = lowered(gradient, *args), []
+    for price in (0, 40):
+        monkeypatch.setitem(devices.TRAITS, "cpu", replace(devices.TRAITS["cpu"], recomputes=price))
+        torch.testing.assert_close(evaluate(schedule(program, Options()), args), evaluate(program, args))
+        kept.append(groups(inline(program, False)))
+    assert kept == [3, 2]
