@@ -23,7 +23,7 @@ from dovetail.normalize.recording.templates import wanted
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.own.template import begin, template
 from dovetail.options import Options
-from dovetail.products.aligned import PRODUCTS, known, pad_products, values
+from dovetail.products.aligned import pad_products, products_of, values
 from dovetail.products.choice import GAIN, LARGEST, MOST_PARTS, Rates, library, microseconds, rates
 
 aten = torch.ops.aten
@@ -39,10 +39,9 @@ def multiply_in_kernels(graph: AtenGraph, options: Options) -> None:
     """In place on the graph."""
     if not wanted(options) or torch.backends.cuda.matmul.allow_tf32:
         return
-    nodes = [n for n in graph.graph.nodes if n.op == "call_function" and n.target in PRODUCTS]
     split: dict[Any, Node] = {}
     with torch.no_grad(), FakeMode():
-        for node in nodes:
+        for node in products_of(graph):
             product = _chosen(node)
             if product is not None:
                 write = GraphWriter(graph.graph, node)
@@ -52,11 +51,9 @@ def multiply_in_kernels(graph: AtenGraph, options: Options) -> None:
 
 def _chosen(node: Node) -> Product | None:
     """The fastest way, where it is faster than the library's."""
-    rate, bias = rates(node.meta["val"].device), PRODUCTS[node.target] == 1
+    rate, bias = rates(node.meta["val"].device), len(node.args) > 2
     left, right = values(node)[-2:]
-    if rate is None or node.kwargs or left.dtype is not torch.float32 or not known(left, right):
-        return None
-    if bias and values(node)[0].shape != right.shape[1:]:
+    if rate is None or left.dtype is not torch.float32:
         return None
     ways = [*_ways(left, right.shape[-1], False, bias, rate), *_ways(right, left.shape[-2], True, bias, rate)]
     best = min(ways, key=lambda p: microseconds(p, rate), default=None)

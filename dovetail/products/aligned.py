@@ -28,8 +28,8 @@ from dovetail.products.choice import GAIN, HalfRates, half_rates, misaligned, pa
 aten = torch.ops.aten
 _LOG = logging.getLogger("dovetail.perf_hints")
 Node = torch.fx.Node
-#: Where the matrices of an operator are, and whether it has a bias in front of them.
-PRODUCTS: dict[Any, int] = {aten.mm.default: 0, aten.bmm.default: 0, aten.addmm.default: 1}
+#: The last one has a bias in front of its matrices.
+_PRODUCTS = frozenset((aten.mm.default, aten.bmm.default, aten.addmm.default))
 _HALVES = torch.float16, torch.bfloat16
 
 
@@ -39,28 +39,35 @@ def pad_products(graph: AtenGraph, options: Options) -> None:
         return
     padded: dict[tuple[Node, int, int], Node] = {}
     with torch.no_grad(), FakeMode():
-        for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target in PRODUCTS]:
+        for node in products_of(graph):
             rate = half_rates(node.meta["val"].device)
-            if rate is not None and not node.kwargs and known(*values(node)) and (missing := _missing(node, rate)):
+            if rate is not None and (missing := _missing(node, rate)):
                 node.replace_all_uses_with(_written(GraphWriter(graph.graph, node), node, missing, padded))
                 graph.graph.erase_node(node)
+
+
+def products_of(graph: AtenGraph) -> list[Node]:
+    """The products whose sizes are known, with no factors, and with a number for each column if they have a bias."""
+    return [n for n in graph.graph.nodes if n.op == "call_function" and n.target in _PRODUCTS and _plain(n)]
+
+
+def _plain(node: Node) -> bool:
+    *bias, left, right = values(node)
+    if node.kwargs or bias and bias[0].shape != right.shape[1:]:
+        return False
+    return all(type(n) is int and n > 0 for t in (left, right) for n in t.shape) and all(
+        type(s) is int for t in (left, right) for s in t.stride()
+    )
 
 
 def values(node: Node) -> list[torch.Tensor]:
     return [n.meta["val"] for n in node.args]  # type: ignore[union-attr]
 
 
-def known(*tensors: torch.Tensor) -> bool:
-    """Are all their sizes and strides numbers?"""
-    return all(type(n) is int and n > 0 for t in tensors for n in t.shape) and all(
-        type(s) is int for t in tensors for s in t.stride()
-    )
-
-
 def _missing(node: Node, rate: HalfRates) -> tuple[int, int, int] | None:
     """How many rows, elements of the sum and columns to add; None where that is not faster."""
-    *bias, left, right = values(node)
-    if left.dtype not in _HALVES or bias and bias[0].shape != right.shape[1:]:
+    left, right = values(node)[-2:]
+    if left.dtype not in _HALVES:
         return None
     (m, k), n, batch = left.shape[-2:], right.shape[-1], left.shape[0] if left.dim() == 3 else 1
     rows, sums = left.stride(-2) == 1 and m > 1, left.stride(-1) == 1 or right.stride(-2) == 1

@@ -7,11 +7,16 @@ an H100 with PyTorch 2.11 (`docs/gpu-kernels.md`): of twelve products the model 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import torch
 
 from dovetail.ir.devices import GPU
 from dovetail.ir.products import Product, ProductTiles
 from dovetail.ir.records import dataclass
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,9 +51,7 @@ LARGEST = 2**31 - 2**20
 
 def rates(device: torch.device) -> Rates | None:
     """None for a device whose kernels are not known to be faster."""
-    if device.type != GPU or not torch.cuda.is_available():
-        return None
-    return RATES.get(torch.cuda.get_device_capability(device))
+    return _measured(RATES, device)
 
 
 def library(product: Product, rate: Rates) -> float:
@@ -90,9 +93,13 @@ _ALIGNED = 8
 
 def half_rates(device: torch.device) -> HalfRates | None:
     """None for a device that nobody has measured."""
+    return _measured(HALF_RATES, device)
+
+
+def _measured(table: Mapping[tuple[int, int], T], device: torch.device) -> T | None:
     if device.type != GPU or not torch.cuda.is_available():
         return None
-    return HALF_RATES.get(torch.cuda.get_device_capability(device))
+    return table.get(torch.cuda.get_device_capability(device))
 
 
 def misaligned(size: int) -> int:

@@ -131,7 +131,12 @@ def _points(group: Group) -> int:
 
 def _alone(size: Dim) -> bool:
     """Is a range best tiled by itself? Where rows begin anywhere, a flat index tells nothing of memory, at a price."""
-    return isinstance(size, int) and size % 16 != 0 and 1 - size / (-(-size // FLAT) * FLAT) <= WASTE
+    return isinstance(size, int) and size % 16 != 0 and _fill(size, FLAT)
+
+
+def _fill(size: int, block: int) -> bool:
+    """Do tiles have few places past the end of a range?"""
+    return 1 - size / (-(-size // block) * block) <= WASTE
 
 
 def _side(group: Group) -> int:
@@ -190,7 +195,7 @@ def _by_themselves(group: Group, wide: int) -> bool:
     the columns it is read for each element: means of norms took more than the elements, in half types. Without such,
     that is up to a fourth slower. Tiles of columns must have few places to spare."""
     column, size = dims.as_symbol(group.outer[-1]), extent(group.outer[-1])
-    if not isinstance(size, int) or 1 - size / (-(-size // wide) * wide) > WASTE:
+    if not isinstance(size, int) or not _fill(size, wide):
         return False
     return any(symbols and column not in symbols for symbols in map(dims.symbols, _addresses(group.loops)))
 
