@@ -6,10 +6,11 @@ MiB for each stream), the second is recorded. Inputs that lay at the same addres
 recording.
 
 What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
-own over that memory. Where one of the last call is still in use at the next, as in `out = model(x)` in a loop, it is
-copied from then on if it is small, and the program is recorded anew, for nobody knows how long it will be in use. Big
-ones would take their memory twice: then such a call runs without the recording, as do forward passes while what one
-saved for its backward pass is in use.
+own over that memory, those of one result over one storage: references to it tell whether the result is in use. Where
+one of the last call is still in use at the next, as in `out = model(x)` in a loop, it is copied from then on if it is
+small, and the program is recorded anew, for nobody knows how long it will be in use. Big ones would take their memory
+twice: then such a call runs without the recording, as do forward passes while what one saved for its backward pass is
+in use.
 
 Each recording has a pool of memory of its own: in a common one, the temporaries of one would take turns with the
 results of another, which may be in use when it replays. One that takes the place of another takes over its pool.
@@ -22,14 +23,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from functools import cache
 from operator import itemgetter
+from sys import getrefcount
 from typing import Any
 
 import torch
 from torch.autograd import profiler
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from dovetail.ir.kernel import Buckets
 from dovetail.ir.launch import GraphFacts
@@ -51,21 +51,38 @@ MOVES = 3
 
 _owned: set[int] = set()  # addresses of results in recordings' pools
 _ADDRESS = torch.Tensor.data_ptr
-_EXPIRED = torch.UntypedStorage._expired
+_REFERENCES = torch._C._storage_Use_Count
 
 
 @dataclass
 class _Result:
     """How one result is handed out: from the pool, or one of the caller's tensors."""
 
-    metadata: dict[str, Any] | None = None
+    pooled: _Pooled | None = None
     given: int | None = None  # the place of the input that it is
     constant: Any = None
     copied: bool = False
-    last: StorageWeakRef | None = None  # what the last call handed out
 
     def alive(self) -> bool:
-        return self.last is not None and not self.last.expired()
+        return self.pooled is not None and self.pooled.in_use()
+
+
+class _Pooled:
+    """A result in the pool, with a storage that does not own the memory: nobody can give it back, or take more."""
+
+    def __init__(self, value: torch.Tensor) -> None:
+        owner, dtype, device = value.untyped_storage(), value.dtype, value.device
+        layout = value.storage_offset(), value.shape, value.stride()
+        storage = torch._C._construct_storage_from_data_pointer(owner.data_ptr(), device, owner.nbytes())
+        self.made = lambda: torch.empty(0, dtype=dtype, device=device).set_(storage, *layout)
+        with torch.inference_mode(False):
+            self.tensor = self.made()
+        self.storage, self.implementation = storage, storage._cdata
+        # While nothing has been handed out. Tensors refer to the implementation, Python to one object that is it.
+        self.alone, self.python_alone = _REFERENCES(self.implementation), getrefcount(self.storage)
+
+    def in_use(self) -> bool:
+        return _REFERENCES(self.implementation) > self.alone or getrefcount(self.storage) > self.python_alone
 
 
 @dataclass
@@ -79,16 +96,20 @@ class _Recording:
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
     ends: list[int]  # how many graphs there are up to the end of each bucket of results
-    handed: list[int] = field(default_factory=list)  # weak references to the storages that the last call handed out
     good: Any = None  # see `overlap.unmoved`: the last call in which all lay where they are expected
 
     def __post_init__(self) -> None:
         self.there: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*self.places, slice(0))  # never one alone
         self.addresses = list(self.places.values())
+        self.pooled = [result.pooled for result in self.results if result.pooled is not None]
 
     def is_where_it_was(self, inputs: Sequence[Any]) -> bool:
         """Does every input lie where the recording expects it?"""
         return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
+
+    def is_free(self) -> bool:
+        """Is nothing in use that an earlier call returned?"""
+        return not any(map(_Pooled.in_use, self.pooled))
 
 
 class _Graphs:
@@ -150,7 +171,7 @@ class Recorder:
         recording.good = good
         if self.in_use:
             self.in_use = [(result, memory) for result, memory in self.in_use if result.alive()]
-        if all(map(_EXPIRED, recording.handed)):
+        if recording.is_free():
             return self.replay(recording, inputs)
         busy = {k for k, result in enumerate(recording.results) if result.alive()}
         return self.occupied(key, recording, busy, inputs)
@@ -252,7 +273,7 @@ class Recorder:
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
         results = [_result(value, given) for value in found]
-        kept = {k: found[k] for k, result in enumerate(results) if result.metadata is not None}
+        kept = {k: found[k] for k, result in enumerate(results) if result.pooled is not None}
         _owned.update(v.data_ptr() for v in kept.values())
         owned = frozenset(k for k, address in places.items() if address in _owned)
         return _Recording(graphs.made, places, targets, memory, results, kept, space, owned, graphs.ends)
@@ -267,7 +288,7 @@ class Recorder:
         self.begin(recording, inputs)
         self.launch(recording.graphs)
         self.end(recording, inputs)
-        return tuple(self.handed(recording, recording.results, inputs))
+        return tuple(_handed_out(recording.results, inputs))
 
     def begin(self, recording: _Recording, inputs: tuple) -> None:
         facts = self.facts
@@ -281,7 +302,6 @@ class Recorder:
                 torch._foreach_copy_(list(recording.targets.values()), [inputs[k] for k in recording.targets])
             if recording.memory is not None:
                 recording.memory.copy_(device_scalars.words([inputs[k] for k in facts.numbers]), non_blocking=True)
-        recording.handed = []
 
     def launch(self, graphs: Sequence[torch.cuda.CUDAGraph]) -> None:
         if profiler._is_profiler_enabled:
@@ -301,11 +321,6 @@ class Recorder:
         still = [inputs[k] for k in written if k not in recording.targets]
         if still:
             torch._C._increment_version(still)
-
-    def handed(self, recording: _Recording, results: Sequence[_Result], inputs: tuple) -> list:
-        found = [_handed_out(r, inputs) for r in results]
-        recording.handed += [r.last.cdata for r in results if r.last is not None]
-        return found
 
 
 class BucketRecorder(Recorder):
@@ -353,7 +368,7 @@ class BucketRecorder(Recorder):
             else:  # what is copied is not the caller's
                 needed = [inputs[k] for k in self.facts.later[number] if k in recording.places]
                 seen = versions(needed)
-            yield self.handed(recording, recording.results[first:given], inputs)
+            yield _handed_out(recording.results[first:given], inputs)
 
 
 def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
@@ -422,21 +437,18 @@ def _result(value: Any, given: list) -> _Result:
     storage = value.untyped_storage()
     if any(isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() == storage.data_ptr() for t in given):
         raise RuntimeError("a result is a view of an input")
-    return _Result({
-        "nbytes": storage.nbytes(), "data_ptr": storage.data_ptr(), "size": value.shape, "stride": value.stride(),
-        "dtype": value.dtype, "device": value.device, "storage_offset": value.storage_offset(),
-    })  # fmt: skip
+    return _Result(_Pooled(value))
 
 
-def _handed_out(result: _Result, inputs: Sequence[Any]) -> Any:
-    metadata = result.metadata
-    if metadata is None:
-        return result.constant if result.given is None else inputs[result.given]
-    storage = torch._C._construct_storage_from_data_pointer(
-        metadata["data_ptr"], metadata["device"], metadata["nbytes"]
-    )
-    tensor = torch._C._construct_CUDA_Tensor_From_Storage_And_Metadata(metadata, storage)
-    if result.copied:
-        return tensor.clone()
-    result.last = StorageWeakRef(storage)
-    return tensor
+def _handed_out(results: Sequence[_Result], inputs: Sequence[Any]) -> list:
+    inference = torch.is_inference_mode_enabled()
+    found: list[Any] = []
+    for result in results:
+        pooled = result.pooled
+        if pooled is None:
+            found.append(result.constant if result.given is None else inputs[result.given])
+        elif result.copied:
+            found.append(pooled.tensor.clone())
+        else:
+            found.append(pooled.made() if inference else pooled.tensor.data)
+    return found

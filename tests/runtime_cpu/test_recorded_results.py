@@ -1,0 +1,83 @@
+"""What a recording hands out lies in its pool: when is the memory free for the next replay?"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from dovetail.runtime.gpu.graphs import _handed_out, _Recording, _Result, _result
+
+POOL = torch.arange(6.0)
+
+
+def recorded(*results: _Result) -> _Recording:
+    none = torch.empty(0)
+    return _Recording([], {}, {}, None, list(results), {}, none, frozenset(), [])
+
+
+def column() -> _Result:
+    return _result(POOL.view(2, 3)[:, 1], [])
+
+
+def test_each_call_hands_out_a_tensor_of_its_own_over_the_memory() -> None:
+    result = column()
+    (one,), (other,) = _handed_out([result], ()), _handed_out([result], ())
+    assert one is not other and one.data_ptr() == other.data_ptr() == POOL.data_ptr() + 4
+    assert one.stride() == (3,) and one.tolist() == [1, 4]
+    one.unsqueeze_(0).requires_grad_()
+    assert _handed_out([result], ())[0].shape == (2,) and not _handed_out([result], ())[0].requires_grad
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda t: t, lambda t: t.detach(), lambda t: t[0], lambda t: t.untyped_storage(), lambda t: t.numpy(),
+        lambda t: [t.view(1, 2).t()], lambda t: (t.data, t.untyped_storage()), weakref.ref,
+    ],
+)  # fmt: skip
+def test_it_is_in_use_as_long_as_anything_refers_to_it(use: Any) -> None:
+    recording = recorded(column())
+    assert recording.is_free()
+    (tensor,) = _handed_out(recording.results, ())
+    assert not recording.is_free() and recording.results[0].alive()
+    kept = use(tensor)
+    del tensor
+    lasts = use is not weakref.ref
+    assert recording.is_free() is not lasts
+    del kept
+    assert recording.is_free() and not recording.results[0].alive()
+
+
+def test_a_copy_is_the_callers() -> None:
+    result = column()
+    result.copied = True
+    (tensor,) = _handed_out([result], ())
+    assert recorded(result).is_free() and tensor.tolist() == [1, 4] and tensor.data_ptr() != POOL.data_ptr() + 4
+
+
+def test_nobody_takes_more_memory_than_there_is() -> None:
+    (tensor,) = _handed_out([column()], ())
+    with pytest.raises(RuntimeError, match="not resizable"):
+        tensor.resize_(100)
+
+
+@pytest.mark.parametrize("made_in", [False, True])
+@pytest.mark.parametrize("called_in", [False, True])
+def test_inference_tensors_are_those_of_calls_in_inference_mode(made_in: bool, called_in: bool) -> None:
+    with torch.inference_mode(made_in):
+        recording = recorded(column())
+    with torch.inference_mode(called_in):
+        (tensor,) = _handed_out(recording.results, ())
+    assert tensor.is_inference() is called_in and not recording.is_free()
+    del tensor
+    assert recording.is_free()
+
+
+def test_what_was_given_is_given_back() -> None:
+    x = torch.ones(2)
+    assert _handed_out([_result(x, [None, x]), _result(None, []), _result(7, [])], (None, x)) == [x, None, 7]
+    with pytest.raises(RuntimeError, match="view of an input"):
+        _result(x[:1], [x])
