@@ -118,6 +118,11 @@ SETTINGS: dict[str, Setting] = {
         Setting("debug_function", None, (str, type(None)), "Compile only functions of this name."),
         Setting("cudagraphs", True, (bool,), "Record CUDA graphs where that is safe."),
         Setting(
+            "fewer_collectives", False, (bool,),
+            "Join equal collectives, and reduce a sum of partial results once: all processes must compile the same "
+            "graphs, and none may go on in eager mode.",
+        ),
+        Setting(
             "repro_after", None, (str, type(None)),
             "What values are compared with at repro_level 4: the captured graph, or that of PyTorch's operators (aot).",
             (None, "capture", "dynamo", "aot"),

@@ -43,6 +43,7 @@ class Options:
     capture_dynamic_output_shape_ops: bool = True  # sizes that depend on values stay in the graph
     trace_numpy: bool = True  # NumPy's functions are part of graphs
     cudagraphs: bool = True  # launches are recorded, where that is safe and the mode does not say otherwise
+    fewer_collectives: bool = False  # equal ones are joined, and sums reduced once: all processes compile the same
     check_kernels: bool = False  # every access against its buffer's extent, every library call against its promise
     debug_dir: str | None = None
     reorderable_logging_functions: frozenset[Any] = REORDERABLE
@@ -71,6 +72,7 @@ USER_OPTIONS: dict[str, tuple[type, ...]] = {
     "numerics": (str,),
     "fallback_random": (bool,),
     "cudagraphs": (bool,),
+    "fewer_collectives": (bool,),
     "recompile_limit": (int,),
     "strict": (bool,),
     "suppress_errors": (bool,),

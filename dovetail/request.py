@@ -45,7 +45,7 @@ LISTENERS.append(warned)
 
 SETTINGS_OF_A_COMPILATION = (
     "numerics", "fallback_random", "recompile_limit", "strict", "suppress_errors",
-    "trace_numpy", "check_kernels", "cudagraphs",
+    "trace_numpy", "check_kernels", "cudagraphs", "fewer_collectives",
 )  # fmt: skip
 
 ARGUMENTS = ("fullgraph", "dynamic", "backend", "mode", "user_options", "name", "guard_filter", "varying")

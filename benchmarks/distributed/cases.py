@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -125,6 +126,16 @@ def _layers(wrap: Callable[[nn.Module], nn.Module]) -> Way:
     return lambda model, compile: wrap(_with_layers(model, compile))
 
 
+def _fewer_collectives(way: Way) -> Way:
+    """The processes of a contender are its own, and so are their settings."""
+
+    def chosen(model: nn.Module, compile: Compile) -> nn.Module:
+        importlib.import_module("dovetail").config.fewer_collectives = True
+        return way(model, compile)
+
+    return chosen
+
+
 def _ways(plain: Way, peer: Mapping[str, Way], own: Mapping[str, Way]) -> Mapping[str, Mapping[str, Way]]:
     return {"eager": {"": plain, "again": plain}, "dovetail": own, "peer": peer}
 
@@ -145,6 +156,6 @@ PARTS = {
     ),
     "tp": Part(
         "Llama, parallelize_module", Sizes(16, 2048, 16, 32000, 4, 2048), _llama,
-        _ways(_SPREAD, {"whole": _SPREAD}, {"whole": _SPREAD}), alike=True,
+        _ways(_SPREAD, {"whole": _SPREAD}, {"whole": _SPREAD, "fewer": _fewer_collectives(_SPREAD)}), alike=True,
     ),
 }  # fmt: skip

@@ -15,6 +15,7 @@ from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.epilogues import let_cudnn_finish
 from dovetail.normalize.passes.expose_batch_norm import expose_norms
 from dovetail.normalize.passes.expose_log_softmax import expose_logs
+from dovetail.normalize.passes.join_collectives import reduce_sums_once
 from dovetail.normalize.passes.max_pools import write_out_pools
 from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
@@ -35,7 +36,9 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     """The same meaning in fewer operators. `backward_nodes`: those of a backward half."""
     remove_dead(aten)
     fold(aten)
-    merge_common(aten)
+    merge_common(aten, options.fewer_collectives, backward_nodes)
+    if options.fewer_collectives and options.numerics != "eager":
+        reduce_sums_once(aten, backward_nodes)
     remove_dead(aten)
     join_parts(aten)
     upload_together(aten)

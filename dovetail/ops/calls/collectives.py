@@ -5,7 +5,7 @@
 In eager mode a collective runs beside what follows it, until somebody waits. Kernels here may write over memory that
 nobody reads any more, and a collective that still runs reads its input: so waiting is a part of the call. Where a
 program is laid out, they are two (`ops/own/collectives.py`). Every process makes the same calls in the same order,
-since they have effects, and are never left out, joined or put in another order.
+since they have effects, and are never left out or put in another order, nor joined unless the user asks for it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ _SPACE = torch.ops._c10d_functional
 _KNOWN = """all_reduce all_gather_into_tensor reduce_scatter_tensor all_to_all_single broadcast
     all_reduce_coalesced all_gather_into_tensor_coalesced reduce_scatter_tensor_coalesced""".split()
 NAMES = [name for name in _KNOWN if hasattr(_SPACE, name)]
+#: What gives the same to whoever gives it the same, and of these what may reduce by adding: `f(x, operation, ...)`.
+COLLECTIVES: frozenset[Any] = frozenset(getattr(_SPACE, name).default for name in NAMES)
+REDUCING: frozenset[Any] = frozenset(
+    getattr(_SPACE, name).default for name in ("all_reduce", "reduce_scatter_tensor") if name in NAMES
+)
+ADDING = ("sum", "avg")
 _BELOW = torch._C._AutoDispatchBelowAutograd
 
 

@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 
 import dovetail
 from dovetail.diagnostics.logs import LogSink
-from tests.distributed.programs.common import DEVICE, Blocks, compiles_once, same_training, train
+from tests.distributed.programs.common import DEVICE, Blocks, compiles_once, one_step, same_training, train
 
 WORLD = dist.group.WORLD
 
@@ -311,6 +311,38 @@ def case_sequences_spread_over_ranks():
         return [found.full_tensor().detach() + 0, [p.grad.full_tensor() + 0 for p in model.parameters()]]
 
     same_training(Sequences, wrap, lambda m: dovetail.compile(wrap(m)), run)
+
+
+class Rotated(nn.Module):
+    """Three layers that read one input, as an attention's do, and one of their products."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(8, 8) for _ in range(4))
+
+    def forward(self, x):
+        return x + self.out(self.query(x).sin() * self.key(x).cos() + self.value(x))
+
+
+def case_sums_of_partial_results_are_reduced_once():
+    columns = dict.fromkeys(("query", "key", "value"), ColwiseParallel())
+
+    def wrap(model):
+        parallelize_module(model[1], mesh(), {**columns, "out": RowwiseParallel()})
+        return model
+
+    def run(model):
+        return train(model, [drawn_by(n, 4, 8) for n in range(3)])
+
+    def make():
+        return nn.Sequential(nn.Linear(8, 8), Rotated())
+
+    with dovetail.config.patch(fewer_collectives=True):
+        model = same_training(make, wrap, lambda m: dovetail.compile(wrap(m), fullgraph=True), run)
+        with torch.profiler.profile() as profile:
+            one_step(model, drawn_by(1, 4, 8))
+    made = [event.name for event in profile.events() if event.name.startswith("_c10d_functional::all_reduce")]
+    assert len(made) == 2, made  # one forward, one backward: eager mode has three there
 
 
 def case_spread_layers_compile_once():
