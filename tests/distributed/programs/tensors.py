@@ -131,6 +131,41 @@ def case_collectives_that_write_to_what_they_are_given():
         same(program, drawn(4, 4))
 
 
+def case_collectives_that_are_waited_for_later():
+    world = dist.get_world_size()
+
+    def reduced(x):
+        y = x.sin()
+        work = dist.all_reduce(y, async_op=True)
+        z = x.cos()
+        assert isinstance(work, dist.Work) and work.wait()
+        return y * z + work.result()[0]
+
+    def several(x):
+        parts, out = [x.sin(), x.cos()], x.new_empty(world * x.shape[0], x.shape[1])
+        works = [dist.all_reduce(part, async_op=True) for part in parts]
+        works.append(dist.all_gather_into_tensor(out, x.exp(), async_op=True))
+        works.append(dist.broadcast(parts[1], 0, async_op=True) if works[1].wait() else None)
+        for work in works:
+            work.wait()
+        return parts[0] * parts[1] + out.sum(0)
+
+    for program in (reduced, several):
+        print(program.__name__, flush=True)
+        same(program, drawn(4, 4))
+
+
+def case_a_collective_that_the_caller_waits_for():
+    def begin(x):
+        return dist.all_reduce(x, async_op=True)
+
+    compiled = dovetail.compile(begin, fullgraph=True)
+    for _ in range(2):
+        given, expected = drawn(4), drawn(4)
+        assert compiled(given).wait() and begin(expected).wait()
+        torch.testing.assert_close(given, expected)
+
+
 def case_collectives_run_beside_what_does_not_read_them():
     def program(x, w):
         total = collectives.all_reduce(x.sin(), "sum", WORLD)
@@ -208,18 +243,16 @@ def case_collectives_that_end_a_graph():
         dist.all_gather(out, x.sin())
         return out[0] + out[1].cos()
 
-    def later(x):
+    def asked(x):
         y = x.sin()
-        work = dist.all_reduce(y, async_op=True)
-        z = x.cos()
-        work.wait()
-        return y * z
+        future = dist.all_reduce(y, async_op=True).get_future()
+        return future.then(lambda done: done.value()[0] * 2).wait() + x
 
     def synchronized(x):
         dist.barrier()
         return x.sin()
 
-    for program in (listed, later, synchronized):
+    for program in (listed, asked, synchronized):
         print(program.__name__, flush=True)
         same(program, drawn(4, 4), fullgraph=False)
 

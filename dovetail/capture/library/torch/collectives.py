@@ -1,4 +1,4 @@
-"""`torch.distributed`'s collectives, part of the graph where they are done when the call returns.
+"""`torch.distributed`'s collectives, part of the graph; those with `async_op=True`, too.
 
 Those that are handed a tensor with a history, one that is not dense, or an operation of an unusual kind, are left to
 PyTorch's code, which ends the graph.
@@ -20,6 +20,8 @@ from dovetail.capture.values.tensor import PLAIN, TensorValue
 from dovetail.ir.guard import GuardKind
 
 _OPERATIONS = "SUM AVG PRODUCT MIN MAX BAND BOR BXOR".split()
+
+_WRITTEN = ("tensor", "output_tensor", "output")  # the parameter that a collective writes to
 
 
 class _Call:
@@ -59,6 +61,11 @@ class _Call:
         if "group_src" in self.given:
             return int(self.given["group_src"].native())
         return distributed.get_group_rank(group, self.given["src"].native())
+
+    def work(self) -> Value:
+        """What a collective gives that does not wait."""
+        written = next(self.given[name] for name in _WRITTEN if name in self.given)
+        return self.s.call(self.s.wrap(collectives.FinishedWork, None), written)
 
     def replaced(self, function: Any, tensors: list[Any], *rest: Any) -> Value:
         return self.s.call(self.s.wrap(function, None), *tensors, *map(Const, rest))
@@ -111,10 +118,9 @@ def _known(function: Any, in_graph: Any) -> Handler:
         given = {name: value for name, value in given.items() if value is not NONE}
         call = _Call(s, given)
         try:
-            if "async_op" in given and given["async_op"].native():
-                return INLINE
-            group = call.group()
-            return INLINE if group is None else in_graph(call, group)
+            later, group = "async_op" in given and given["async_op"].native(), call.group()
+            found = INLINE if group is None else in_graph(call, group)
+            return call.work() if later and found is not INLINE else found
         except (NotNative, KeyError, ValueError):
             return INLINE
 
