@@ -16,6 +16,7 @@ from dovetail.normalize.passes.epilogues import let_cudnn_finish
 from dovetail.normalize.passes.expose_batch_norm import expose_norms
 from dovetail.normalize.passes.expose_log_softmax import expose_logs
 from dovetail.normalize.passes.join_collectives import reduce_sums_once
+from dovetail.normalize.passes.literals import compute_literals
 from dovetail.normalize.passes.max_pools import write_out_pools
 from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
@@ -35,6 +36,7 @@ def simplify_joint(joint: JointGraph, options: Options) -> JointGraph:
 def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Node] = frozenset()) -> AtenGraph:
     """The same meaning in fewer operators. `backward_nodes`: those of a backward half."""
     remove_dead(aten)
+    compute_literals(aten)
     fold(aten)
     merge_common(aten, options.fewer_collectives, backward_nodes)
     if options.fewer_collectives and options.numerics != "eager":

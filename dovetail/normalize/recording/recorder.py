@@ -17,6 +17,7 @@ import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
 from dovetail.ir.nodes import add_node
+from dovetail.normalize.passes.literals import is_literal
 from dovetail.normalize.recording.aliases import Base, Handle, TakenView, same_layout
 from dovetail.normalize.recording.autograd_history import Lines
 from dovetail.normalize.recording.conditional_views import COPYING, Copies
@@ -174,10 +175,15 @@ class AtenRecorder(FakeMode):
         dtype = torch.get_default_dtype() if type(value) is float else None
         return self.dispatch(aten.scalar_tensor.default, (value,), {"dtype": dtype or _NUMBERS[type(value)]})
 
+    def literal(self, real: torch.Tensor) -> FakeTensor:
+        """What `torch.tensor(3.0)` gives, whose number is known."""
+        return self.dispatch(aten.full.default, ([], real.item()), {"dtype": real.dtype, "device": real.device})
+
     def same_memory(self, func: Any, tensor: torch.Tensor) -> FakeTensor:
         """detach, alias, lift: another tensor object; nothing in the graph."""
         if type(tensor) is not FakeTensor:
-            return self.constant(tensor, fresh=func._schema.name == "aten::lift_fresh")
+            fresh = func._schema.name == "aten::lift_fresh"
+            return self.literal(tensor) if fresh and is_literal(tensor) else self.constant(tensor, fresh)
         handle = self.handle(tensor)
         result = to_fake(tensor, leaf=False)
         view = TakenView(func, (), {}, None)
