@@ -23,7 +23,7 @@ from dovetail.diagnostics.events import CompileRecord, Events, Sink
 from dovetail.diagnostics.profiler import CompileProfiler
 from dovetail.diagnostics.times import RECORDS
 from dovetail.diagnostics.trace import trace, warned
-from dovetail.interop import torch_settings
+from dovetail.interop import failed_ranks, torch_settings
 from dovetail.interop.backends import BACKENDS, BUILT_IN
 from dovetail.interop.data_parallel import bucket_bytes
 from dovetail.ir.captured import Continuation, varying_names
@@ -155,6 +155,7 @@ class Request:
         varying: Varying = CONSTANT, recurs: bool = True,
     ) -> Entry:  # fmt: skip
         """One run of the pipeline, reported as it goes."""
+        failed_ranks.listen()
         buckets = bucket_bytes(fn, (*args, *kwargs.values()))
         options = replace(self.options(), buckets=buckets, **self.unlike.get(id(fn), {}))
         record = RECORDS.start(*self.described(fn), index, reasons)

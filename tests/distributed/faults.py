@@ -4,7 +4,8 @@
 
 Each run is a random program with a fault (`faulty.py`), in two processes that talk over gloo. After a harmless fault
 all results are eager's. After a fatal one the rank raises what it raises in eager mode, or is gone, and its peer ends
-by itself in a minute: it raises, or had no more to wait for. Errors are printed with the rank that raises them.
+by itself in a minute: it raises and names that rank, or had no more to wait for. Errors are printed with the rank that
+raises them.
 """
 
 from __future__ import annotations
@@ -59,8 +60,14 @@ def _wrong(plan: faulty.Plan, codes: list[int | None], told: list[str]) -> str:
         return "the rank raised something else"
     if codes[failing] != 0 and codes[other] not in (0, 1):
         return "the peer did not raise"
+    if codes[other] == 1 and _culprit(plan, failing) not in told[other]:
+        return "the peer does not say who failed"
     nameless = [rank for rank, code in enumerate(codes) if code == 1 and f"[rank{rank}]" not in told[rank]]
     return f"rank {nameless[0]} raises without its number" if nameless else ""
+
+
+def _culprit(plan: faulty.Plan, failing: int) -> str:
+    return f"rank {failing} raised " if plan.fault in _ERRORS else f"nothing is heard of rank {failing}"
 
 
 def _ended(children: list[int]) -> list[int | None]:

@@ -1,0 +1,69 @@
+"""What a process adds to an error that nobody catches, where several compute together."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from torch import distributed
+
+from dovetail.interop import failed_ranks
+
+pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="no torch.distributed")
+CLOSED = "[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4328"
+
+
+class Rank:
+    """One of several, whose processes are all this one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, world: int) -> None:
+        self.number, self.store = 0, distributed.HashStore()
+        shown: list[BaseException] = []
+        monkeypatch.setattr(failed_ranks, "PATIENCE", 0.2)
+        monkeypatch.setattr(failed_ranks, "_listening", set())
+        monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(distributed, "get_world_size", lambda: world)
+        monkeypatch.setattr(distributed, "get_rank", lambda: self.number)
+        monkeypatch.setattr(distributed.distributed_c10d, "_get_default_store", self.default_store)
+        monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: shown.append(error))
+        failed_ranks.listen()
+
+    def default_store(self) -> Any:
+        if self.store is None:
+            raise RuntimeError("Connection reset by peer")
+        return self.store
+
+    def ends(self, number: int, error: Exception) -> list[str]:
+        """What is shown below the error of the rank."""
+        self.number = number
+        sys.excepthook(type(error), error, None)
+        return getattr(error, "__notes__", [])
+
+
+def test_the_peer_names_the_rank_that_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = Rank(monkeypatch, 3)
+    told = ["rank 1 raised IndexError: index 9 is out of bounds"]
+    assert rank.ends(1, IndexError("index 9 is out of bounds\nin a kernel")) == []
+    assert rank.ends(0, RuntimeError(CLOSED)) == rank.ends(2, distributed.DistBackendError("aborted")) == told
+
+
+def test_who_is_gone_without_a_word_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = Rank(monkeypatch, 3)
+    assert rank.ends(0, RuntimeError(CLOSED)) == ["nothing is heard of ranks 1, 2"]
+    assert rank.ends(2, RuntimeError(CLOSED)) == ["nothing is heard of rank 1"]
+    assert Rank(monkeypatch, 12).ends(0, RuntimeError(CLOSED)) == [
+        "nothing is heard of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more"
+    ]
+
+
+def test_a_store_that_is_gone_with_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = Rank(monkeypatch, 2)
+    rank.store = None
+    (told,) = rank.ends(1, RuntimeError(CLOSED))
+    assert told.startswith("the store of the process group, which rank 0 has") and told.endswith("reset by peer")
+    assert rank.ends(1, ValueError("mine")) == []
+
+
+def test_one_process_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Rank(monkeypatch, 1).ends(0, RuntimeError(CLOSED)) == []
