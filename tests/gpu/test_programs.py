@@ -194,11 +194,18 @@ def test_no_more_memory_than_eager():
     assert found[1] <= found[0] + (8 << 20)
 
 
-def test_when_cublas_lets_go_of_its_memory():
-    """As torch.compile has it do: a recording goes on to use what it took."""
-    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(5)]).cuda()
-    compiled, x = dovetail.compile(model), _randn(256, 512)
+@pytest.mark.parametrize("before", ["", "the first call", "recording"])
+def test_when_cublas_lets_go_of_its_memory(before):
+    """As torch.compile has it do: a recording goes on to use what it took, in a process that has recorded others."""
+    earlier, model = (torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(5)]).cuda() for _ in range(2))
+    compiled, other, x = dovetail.compile(model), dovetail.compile(earlier), _randn(256, 512)
     with torch.no_grad():
+        for _ in range(3):
+            other(x)
+        if before == "recording":
+            compiled(x)
+        if before:
+            torch._C._cuda_clearCublasWorkspaces()
         wanted = model(x)
         for _ in range(3):
             compiled(x)

@@ -255,6 +255,8 @@ class Recorder:
         if any(isinstance(i, torch.Tensor) and i.device != device for i in inputs):
             raise RuntimeError("an input is on another device")
         graphs, stream = _Graphs(pool), _stream(device)
+        if self.facts.products:
+            _take_workspace(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             numbers = [inputs[k] for k in self.facts.numbers]
@@ -404,18 +406,12 @@ def _pool(device: torch.device) -> Any:
         return torch.cuda.MemPool()
 
 
-_ready = threading.local()
-
-
 def _take_workspace(device: torch.device) -> None:
     """Has cuBLAS take its memory for this thread and the stream of recordings, which will go on to use it, in a pool
-    that is never given back, whoever asks cuBLAS to let go of it."""
-    ready: set[torch.device] = _ready.__dict__.setdefault("devices", set())
-    if device not in ready:
-        with torch.no_grad(), torch.cuda.use_mem_pool(_pool(device), device), torch.cuda.stream(_stream(device)):
-            one = torch.ones(1, 1, device=device)
-            torch.addmm(one[0], torch.mm(one, one), one)
-        ready.add(device)
+    that is never given back. Whoever asked cuBLAS to let go of it since the last time, it takes it again."""
+    with torch.no_grad(), torch.cuda.use_mem_pool(_pool(device), device), torch.cuda.stream(_stream(device)):
+        one = torch.ones(1, 1, device=device)
+        torch.addmm(one[0], torch.mm(one, one), one)
 
 
 def _index(device: torch.device) -> int:
