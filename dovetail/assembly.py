@@ -10,6 +10,7 @@ needs a stage.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -18,14 +19,18 @@ from typing import Any
 import torch
 
 from dovetail import targets
+from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.events import Events
-from dovetail.ir.aten import AtenGraph, JointGraph, Pair, results_of
-from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED
+from dovetail.errors.codes import CODES
+from dovetail.ir.aten import AtenGraph, JointGraph, Pair, Uncompiled, results_of
+from dovetail.ir.callers import users_place
+from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Break
 from dovetail.ir.checks import CHECKING
 from dovetail.ir.kernel import Buckets, HostProgram, Kernel
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES
+from dovetail.ops.calls.autograd_calls import steers
 from dovetail.runtime.call import autograd
 from dovetail.runtime.call import buckets as in_nodes
 from dovetail.runtime.call.autograd import CompiledPair, partly_of, unheard, without_gradient
@@ -34,11 +39,39 @@ from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.call.program import load as load_program
 from dovetail.runtime.call.program import load_stages
+from dovetail.runtime.dispatch.failure_policy import warn_user
 from dovetail.runtime.dispatch.restore_modes import mode_changes
 from dovetail.runtime.gpu.graphs import BucketRecorder, Recorder, aside
 from dovetail.runtime.gpu.warm_up import warm_up
 
 Compiled = Callable[..., Sequence[Any]]
+
+# ---------------------------------------------------------------- what is not compiled
+
+
+def telling(events: Events) -> Callable[[str, str], None]:
+    """Tells what PyTorch does instead of compiled code, and why. Who has asked for operators is not told."""
+    compiles, where = events.compiles, events.record.where  # programs live longer than what `events` has of the call
+    return lambda what, reason: tell_uncompiled(where, what, _reason(Uncompiled(reason))) if compiles else None
+
+
+def left_to_pytorch(graph: torch.fx.Graph, error: Uncompiled) -> Break | None:
+    """Why PyTorch runs a graph; None where it is as fast with it as compiled code is: there is one operator."""
+    calls = (n for n in graph.nodes if n.op in ("call_function", "call_method"))
+    return _reason(error) if sum(n.target is not operator.getitem and not steers(n) for n in calls) > 1 else None
+
+
+def _reason(error: Uncompiled) -> Break:
+    code, place = "uncompiled-graph", users_place(error.stack)
+    return Break(code, str(error), CODES[code].remedy, () if place is None else (place,))
+
+
+def tell_uncompiled(where: str, what: str, why: Break) -> None:
+    """A warning, once for each place: what looks compiled is as slow as eager mode. `what`: a graph, a call."""
+    told = replace(why, reason=f"PyTorch runs {what} of {where} operator by operator, since {why.reason}")
+    message = f"dovetail: {told.text()}"
+    if BREAKS.meet(told.code, told.reason, told.stack, message):
+        warn_user(message)
 
 
 # ---------------------------------------------------------------- one functional graph
@@ -182,9 +215,10 @@ class Training:
 
 @dataclass(frozen=True)
 class AsCaptured:
-    """PyTorch runs the graph."""
+    """PyTorch runs the graph, and `why`, unless it was asked to."""
 
     call: CallPlan
+    why: Break | None = None
 
 
 Plan = Inference | Training | AsCaptured
@@ -260,13 +294,15 @@ def assemble(plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, parti
     `graph` has `forward`, which computes the same, and `meta`. `partial` makes backward programs for some tangents.
     """
     if isinstance(plan, AsCaptured):
+        if plan.why is not None:
+            events.record.uncompiled.append(plan.why)
         return called(plan.call, graph.forward, graph, events)
     if isinstance(plan, Inference):
         return called(plan.call, plan.program.load(events), graph, events, fakes, plan.aten)
     joint, pair = plan.joint, plan.pair
     forward = called(plan.inner, plan.forward.load(events), graph, events, fakes, pair.forward)
     backward, buckets = plan.backward.load(events), plan.backward.buckets
-    replay = None if plan.once else Replay(graph.forward, joint)
+    replay = None if plan.once else Replay(graph.forward, joint, telling(events))
 
     def some(there: int) -> tuple[Compiled, bool]:
         assert partial is not None
@@ -289,7 +325,7 @@ def called(
 ) -> Compiled:
     """`run`, which computes `aten`, with what its calls need around it."""
     like, constants = ((), ()) if aten is None else (results_of(aten), tuple(aten.constants.values()))
-    call, text = load_call(plan, run, graph.forward, fakes, like, constants)
+    call, text = load_call(plan, run, graph.forward, fakes, like, constants, telling(events))
     if text:
         events.artifact("call_code", lambda: text)
     return call

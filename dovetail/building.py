@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -14,7 +15,7 @@ from dovetail.codegen.host import program as host
 from dovetail.codegen.host.library_calls import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
-from dovetail.ir.aten import AtenGraph, subprograms
+from dovetail.ir.aten import AtenGraph, NoKernels, subprograms
 from dovetail.ir.devices import traits
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, Program
@@ -53,10 +54,11 @@ def dividing(options: Options, kept: Sequence[int]) -> Divide | None:
 def build(
     aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "",
     unfold: Change | None = None, divide: Divide | None = None, own: bool = True,
-) -> Built | None:  # fmt: skip
-    """From operators to texts; None if the graph computes where there are no kernels. `own`: are its inputs those of
-    the compiled function, unless the callable takes a list? `unfold` gives the scheduled program more turns, `divide`
-    buckets, but for one that is run in parts."""
+) -> Built:  # fmt: skip
+    """From operators to texts. `own`: are its inputs those of the compiled function, unless the callable takes a list?
+    `unfold` gives the scheduled program more turns, `divide` buckets, but for one that is run in parts.
+
+    Raises NoKernels if the graph computes where there are none."""
     own = own and not consumes
     stages = in_stages(aten)
     if stages is None and not options.without_graphs:
@@ -70,16 +72,13 @@ def build(
 
 def _build_stages(
     stages: Staged, consumes: bool, options: Options, events: Events, prefix: str, own: bool
-) -> Built | None:
+) -> Built:
     """What finds out sizes is called between parts that are compiled on their own."""
     parts: list[Single] = []
     for step in stages.steps:
         if isinstance(step, Part):
             moving = [k for k, v in enumerate(step.given) if isinstance(v, Ref) and v.name not in stages.inputs]
-            part = _build(step.graph, False, options, events, prefix, stages.waits, moving, own)
-            if part is None:
-                return None
-            parts.append(part)
+            parts.append(_build(step.graph, False, options, events, prefix, stages.waits, moving, own))
     text = staged.generate(stages, consumes=consumes)
     events.artifact("output_code", lambda: text.text)
     return Parts(text, tuple(parts))
@@ -88,19 +87,16 @@ def _build_stages(
 def _build(
     aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str, waits: str = "",
     moving: Sequence[int] = (), own: bool = False, unfold: Change | None = None, divide: Divide | None = None,
-) -> Single | None:  # fmt: skip
+) -> Single:  # fmt: skip
     """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
     are made anew for each call. `own`: are the others those of the compiled function?"""
     for inner in subprograms(aten):
-        inner.built = tuple(build(g, False, options, events, own=False) for g in inner.graphs)
+        inner.built = tuple(_inner(g, options, events) for g in inner.graphs)
         inner.callables = tuple(
             _callable(g, made, events) for g, made in zip(inner.graphs, inner.built, strict=True)
         )
 
-    found = scheduled_loops(aten, options, events, prefix)
-    if found is None:
-        return None
-    loops, scheduled = found
+    loops, scheduled = scheduled_loops(aten, options, events, prefix)
     saved = aten.saved
     if unfold is not None:
         with events.stage(f"{prefix}unfold"):
@@ -135,18 +131,24 @@ def _build(
 
 def scheduled_loops(
     aten: AtenGraph, options: Options, events: Events, prefix: str
-) -> tuple[Program, Program] | None:
-    """As lowered, and scheduled; None if the graph computes where there are no kernels."""
+) -> tuple[Program, Program]:
+    """As lowered, and scheduled. Raises NoKernels."""
     with events.stage(f"{prefix}lower"):
         multiply_in_kernels(aten, options)
         pad_products(aten, options)
         loops = lower(aten, options)
     events.artifact("lowered", lambda: program_text(loops))
     if why := no_kernels(loops):
-        events.artifact("perf_hints", lambda: f"runs uncompiled: {why}")
-        return None
+        raise NoKernels(why)
     with events.stage(f"{prefix}schedule"):
         return loops, schedule(loops, options)
+
+
+def _inner(graph: AtenGraph, options: Options, events: Events) -> Built | None:
+    """A graph that an operator runs; None if PyTorch is to run it."""
+    with suppress(NoKernels):
+        return build(graph, False, options, events, own=False)
+    return None
 
 
 def _callable(graph: AtenGraph, built: Built | None, events: Events) -> Compiled:

@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.assembly import assemble
+from dovetail.assembly import assemble, tell_uncompiled
 from dovetail.callees import EagerFrame
 from dovetail.config import config
 from dovetail.diagnostics import logs
@@ -97,6 +97,7 @@ class Compilation:
 
     def after_failure(self, captured: Captured, error: Exception) -> guards.Entry:
         """An entry with other options where they may help; raises the error where they would not."""
+        self.events.record.uncompiled.clear()
         choose = _with_fewer_sizes if self.options.backend in BUILT_IN else _with_constants
         return replace(self, options=choose(self, captured, error), taken=guards.snapshot()).entry()
 
@@ -157,6 +158,7 @@ class Compilation:
             if self.options.strict:
                 raise
             events.open.clear()
+            events.record.uncompiled.clear()
             why = error_in_words(error)
             events.artifact("perf_hints", lambda: f"an earlier compilation is not used: {why}")
         return None
@@ -182,12 +184,16 @@ def entry_of(
 ) -> guards.Entry:  # fmt: skip
     """See `Request.compile`."""
     record = events.record
+    events.compiles = options.backend == "dovetail"
     _log_recompile(record)
     after = EagerlyAfter(fn, request.where(fn), options, logs.log, _giving_up(request, fn), request.quiet)
     wanted = Compilation(request, fn, args, kwargs, options, events, varying, recurs, after, guards.snapshot())
     try:
         entry = _plain_entry(request, fn) or wanted.entry()
         _tell_breaks(wanted, entry.captured.breaks)
+        for why in record.uncompiled if events.compiles else ():
+            tell_uncompiled(record.where, "a graph", why)
+            events.artifact("perf_hints", partial(str, f"runs operator by operator: {why.text()}"))
         if entry.captured.breaks and not hasattr(fn, "_dovetail_continuation"):
             entry = replace(entry, call=to_the_end(entry.call))
         entry = guards.for_one_call(entry) if entry.once else entry

@@ -34,8 +34,10 @@ from dovetail.assembly import (
     assemble,
     called,
     inference,
+    left_to_pytorch,
     plain_call,
     program_call,
+    telling,
     training,
     written_by,
 )
@@ -47,6 +49,7 @@ from dovetail.callees import HOOKS
 from dovetail.capture.driver import capture, capture_with_breaks
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.capture.numbers.number_cuts import Piece, cut, takes_numbers_out
+from dovetail.capture.tensors.repeatable import makers_of, shows
 from dovetail.compilation import ONCE, tell_captured
 from dovetail.config import config
 from dovetail.diagnostics.events import Events
@@ -59,8 +62,8 @@ from dovetail.ir.aten import (
     JointGraph,
     KeptWhole,
     NoPartial,
-    NotDifferentiable,
     Pair,
+    Uncompiled,
     parts_of,
     results_of,
 )
@@ -211,10 +214,10 @@ _COMPILE: dict[str, Callable[[torch.fx.GraphModule, Sequence[Any], Options, Even
 
 MOST_PARTIAL = 8  # backward programs of a function for some of its results; further ones run operator by operator
 
-#: Compiles one functional graph, `(graph, consumes, options, events, prefix of stages)`; None where it cannot.
+#: Compiles one functional graph, `(graph, consumes, options, events, prefix of stages)`; raises Uncompiled.
 #: `consumes`: its callable takes a list of the inputs, which it empties.
 #: The last argument changes the scheduled program.
-Builder = Callable[..., Built | None]
+Builder = Callable[..., Built]
 
 
 @dataclass(frozen=True)
@@ -229,27 +232,31 @@ class Stages:
     shortens: bool = False  # are equal turns of the graph compiled a few times, rather than each?
 
     def compiled(self) -> Compiled:
+        """The callable, which PyTorch runs where there is no other."""
+        try:
+            return self.made()
+        except Uncompiled as error:
+            self.events.planned(AsCaptured(plain_call(self.graph), left_to_pytorch(self.graph.graph, error)))
+            return assemble(self.events.plan, self.graph, self.fakes, self.events)
+
+    def made(self) -> Compiled:
+        """Raises Uncompiled."""
         graph, fakes, events = self.graph, self.fakes, self.events
-        as_it_is = turns_settings(graph.graph) or needs_engine(graph.graph, fakes)
-        if takes_numbers_out(graph.graph):
-            pieces = None if as_it_is else cut(graph)
-            if pieces is not None:
-                return self.in_pieces(pieces)
-            self.hint("runs operator by operator: it computes with numbers that it takes out of tensors")
-            as_it_is = True
-        used = None if as_it_is else without_gradients(graph.graph)
-        if used is not None and any(is_wrapper(n.meta.get("fake")) for n in graph.graph.nodes):
-            found = None if used else self.apart()
-            return found or as_captured(graph, fakes, self.options, events)
-        plan, partial = (None, None) if used is None else self.shortened(used) or self.plan(used)
-        if plan is None:
-            return as_captured(graph, fakes, self.options, events)
+        why = turns_settings(graph.graph) or needs_engine(graph.graph, fakes)
+        if why is None and takes_numbers_out(graph.graph):
+            return self.in_pieces(cut(graph))
+        used = None if why is not None else without_gradients(graph.graph)
+        if used is None:
+            raise why or Uncompiled("it computes gradients, and what led to them is differentiated again outside")
+        if any(is_wrapper(n.meta.get("fake")) for n in graph.graph.nodes):
+            return self.apart(used)
+        plan, partial = self.shortened(used) or self.plan(used)
         events.planned(plan)
         return assemble(plan, graph, fakes, events, partial)
 
     def in_pieces(self, pieces: Sequence[Piece]) -> Compiled:
         """Each piece as a graph of its own. They are not kept: one callable is made of several plans."""
-        graph, events, made = self.graph, self.events, []
+        graph, events, made, whole = self.graph, self.events, [], []
         events.on_plan = None
         for piece in pieces:
             part, fakes = piece.graph(graph), piece.fakes()
@@ -257,29 +264,26 @@ class Stages:
             with torch.set_grad_enabled(piece.grad):
                 inside = replace(self, graph=part, fakes=fakes)
                 made.append(part.forward if piece.alone else inside.compiled())
-        events.plan = None
-        run, text = run_in_pieces(graph.graph, pieces, made)
+            whole.append(piece.alone or isinstance(events.plan, AsCaptured))
+        events.plan, makers = None, makers_of(graph.graph.nodes)
+        shown = next((k for k, piece in enumerate(pieces) if shows(piece.nodes, makers)), None)
+        run, text = run_in_pieces(graph.graph, pieces, made, shown, shown is not None and whole[shown])
         events.artifact("call_code", lambda: text)
         return called(plain_call(graph), run, graph, events)
 
-    def plan(self, used: Sequence[int]) -> tuple[Plan | None, Partial | None]:
-        """What the graph becomes, None if PyTorch is to run it, and what makes backward programs for some of its
-        results. `used`: see `without_gradients`."""
+    def plan(self, used: Sequence[int]) -> tuple[Plan, Partial | None]:
+        """What the graph becomes, and what makes backward programs for some of its results. `used`: see
+        `without_gradients`. Raises Uncompiled."""
         graph, fakes, events = self.graph, self.fakes, self.events
         try:
             found = self.normalized(needs_autograd(fakes) and not used)
             if isinstance(found, JointGraph):
                 return self.train(found)
-        except NumberNeeded:
-            return None, None  # PyTorch's operators take the number when they run
-        except NotDifferentiable as error:
-            self.hint(f"runs operator by operator, for lack of a backward graph: {error}")
-            return None, None
+        except NumberNeeded as error:
+            raise Uncompiled(f"{error.reason}, which only PyTorch's operators take when they run") from error
         events.artifact("aot_graphs", lambda: aten_text(found))
-        overlaps = several_in_one_place(fakes, [k for k, _ in found.mutated])
-        program = None if overlaps else self.builder(found, False, self.options, events)
-        if program is None:
-            return None, None
+        writable(fakes, [k for k, _ in found.mutated])
+        program = self.builder(found, False, self.options, events)
         return inference(program, found, graph, needs_autograd(fakes), used, self.late), None
 
     @property
@@ -291,12 +295,10 @@ class Stages:
         with self.events.stage("normalize"):
             return (normalize_joint if trains else normalize)(self.graph, self.fakes, self.options)
 
-    def train(self, joint: JointGraph) -> tuple[Plan | None, Partial | None]:
+    def train(self, joint: JointGraph) -> tuple[Plan, Partial | None]:
         pair = self.pair(joint)
-        overlaps = several_in_one_place(self.fakes, written_by(joint))
-        halves = None if overlaps else self.halves(pair, dividing(self.options, pair.kept))
-        if halves is None:
-            return None, None
+        writable(self.fakes, written_by(joint))
+        halves = self.halves(pair, dividing(self.options, pair.kept))
         plan = training(halves, joint, pair, self.graph, draws(pair.forward), unrepeatable(joint), self.late)
         return plan, self.partial(joint, pair, halves[1].buckets, pair.kept)
 
@@ -308,10 +310,10 @@ class Stages:
         self.events.artifact("aot_graphs", text)
         return pair
 
-    def halves(self, pair: Pair, divide: Divide | None = None) -> tuple[Built, Built] | None:
+    def halves(self, pair: Pair, divide: Divide | None = None) -> tuple[Built, Built]:
         forward = self.builder(pair.forward, False, self.options, self.events, "forward ")
         backward = self.builder(pair.backward, True, self.options, self.events, "backward ", divide=divide)
-        return None if forward is None or backward is None else (forward, backward)
+        return forward, backward
 
     def partial(
         self, joint: JointGraph, pair: Pair, buckets: Buckets, kept: Sequence[int],
@@ -339,8 +341,6 @@ class Stages:
             except Irregular as error:
                 irregular[there] = f"its turns are not equal: {error}"
                 raise NoPartial(irregular[there]) from error
-            if program is None:
-                raise InternalError("codegen", "a part of a backward pass cannot be compiled, though the whole can")
             if events.on_partial is not None:
                 events.on_partial(there, program, tells_sizes(pair.backward))
             return program, tells_sizes(pair.backward)
@@ -365,15 +365,13 @@ class Stages:
         try:
             graphs = few.normalized(trains), fewer.normalized(trains)
             return (self.train_turns if isinstance(graphs[0], JointGraph) else self.infer_turns)(*graphs, inputs)
-        except (Irregular, NumberNeeded, NotDifferentiable) as error:
+        except (Irregular, NumberNeeded, Uncompiled) as error:
             self.hint(f"all turns of a loop are compiled: {error}")
             return None
 
-    def infer_turns(self, few: Any, fewer: Any, inputs: Row) -> tuple[Plan, None] | None:
+    def infer_turns(self, few: Any, fewer: Any, inputs: Row) -> tuple[Plan, None]:
         whole, less = whole_aten(few, inputs), self.loops(fewer, "")
         program = self.builder(few, False, self.options, self.events, "", Unfolding(inputs, less))
-        if program is None:
-            return None
         return inference(program, whole, self.graph, needs_autograd(self.fakes), (), self.late), None
 
     def train_turns(self, few: Any, fewer: Any, inputs: Row) -> tuple[Plan, Partial] | None:
@@ -383,8 +381,7 @@ class Stages:
         whole, pair, less = whole_joint(few, inputs), self.pair(few), self.pair(fewer)
         unfold = Unfolding(inputs, self.loops(less.forward, "forward "), saved=pair.forward.saved)
         forward = self.builder(pair.forward, False, options, events, "forward ", unfold)
-        if forward is None or unfold.outputs is None:
-            return None
+        assert unfold.outputs is not None
         given = given_backward(pair, inputs, unfold.outputs)
 
         def unfolding(absent: Set[str]) -> Unfolding:
@@ -396,57 +393,51 @@ class Stages:
 
         both, change = whole_pair(pair, inputs, unfold.outputs, given), unfolding(frozenset())
         backward = self.builder(pair.backward, True, options, events, "backward ", change, dividing(options, both.kept))
-        if backward is None:
-            return None
         draw = draws(pair.forward), unrepeatable(few)
         plan = training((forward, backward), whole, both, self.graph, *draw, self.late, turns=True)
         return plan, self.partial(few, pair, backward.buckets, both.kept, unfolding)
 
-    def loops(self, aten: AtenGraph, prefix: str) -> tuple[Program, Program] | None:
+    def loops(self, aten: AtenGraph, prefix: str) -> tuple[Program, Program]:
         """The program of a graph that is not to run, as lowered and scheduled."""
         return scheduled_loops(aten, self.options, self.events, prefix)
 
     # ------------------------------------------------------------ tensors that are made of others
 
-    def apart(self) -> Compiled | None:
-        """Computes what the tensors are made of; None if PyTorch is to run the graph."""
+    def apart(self, used: Sequence[int]) -> Compiled:
+        """Computes what the tensors are made of. `used`: see `without_gradients`. Raises Uncompiled."""
         graph, events = self.graph, self.events
+        if used:
+            raise KeptWhole("it computes gradients of tensors that are made of others")
         try:
             with events.stage("normalize"):
                 apart = take_apart(graph, self.fakes, self.options)
             found = (self.infer_apart if isinstance(apart.program, AtenGraph) else self.train_apart)(apart)
-        except (KeptWhole, NotDifferentiable, Unsupported, RuntimeError) as error:  # of PyTorch's, for its own reasons
-            self.hint(f"runs operator by operator, with the tensors whole: {error}")
-            return None
+        except (Unsupported, RuntimeError) as error:  # of PyTorch's, for its own reasons
+            raise KeptWhole(f"it computes with tensors that are made of others: {error}") from error
         aten = apart.aten
         written, parts = [k for k, _ in aten.mutated], inputs_of(apart)
-        if found is None or several_in_one_place(parts, written):
-            return None
+        writable(parts, written)
         call, reach = found
         overlap = Overlap.of(written, parts, list(aten.constants.values()))
         around = replace(plain_call(graph), hooked=partly_of(reach))
-        return called(around, put_together(call, graph.forward, apart, overlap), graph, events)
+        return called(around, put_together(call, graph.forward, apart, overlap, telling(events)), graph, events)
 
-    def infer_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]] | None:
+    def infer_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]]:
         aten = apart.aten
         self.events.artifact("aot_graphs", lambda: aten_text(aten))
         outputs = compile_output_builder(aten.returned, inputs_of(apart), results_of(aten))
         program = self.builder(aten, False, self.options, self.events)
-        if program is None:
-            return None
         around = replace(program_call(program, aten), no_grad=needs_autograd(self.fakes))
         call = called(around, program.load(self.events), self.graph, self.events, inputs_of(apart), aten)
         return inference_whole(call, outputs, apart), ()
 
-    def train_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]] | None:
+    def train_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]]:
         """And for each input the outputs that its gradient is computed from."""
         joint, graph, events = apart.program, self.graph, self.events
         assert isinstance(joint, JointGraph)
         pair = self.pair(joint)
         outputs = compile_output_builder(joint.aten.returned, inputs_of(apart), results_of(joint.aten))
         halves = self.halves(pair)
-        if halves is None:
-            return None
         around = program_call(halves[0], pair.forward)
         forward = called(around, halves[0].load(events), graph, events, inputs_of(apart), pair.forward)
         backward = halves[1].load(events)
@@ -454,9 +445,15 @@ class Stages:
         if once and len(apart.tangents) > 1:
             raise KeptWhole(f"it {once}, and a backward pass from some of the results would have to run it again")
         again = load_call(CallPlan(no_torch_function=True), graph.forward, graph.forward)[0]
-        replay = None if once else Again(again, joint, apart)
+        replay = None if once else Again(again, joint, apart, telling(events))
         compiled = CompiledPair(forward, backward, _no_partial, replay, draws(pair.forward), once)
         return differentiable_whole(pair, compiled, outputs, apart, exposed(joint, pair, apart)), depends(pair, apart)
+
+
+def writable(fakes: Sequence[Any], written: Sequence[int]) -> None:
+    """Raises Uncompiled where no kernel can write to inputs."""
+    if several_in_one_place(fakes, written):
+        raise Uncompiled("it writes to a tensor of which several elements share a place in memory")
 
 
 def inputs_of(apart: Apart) -> list:
@@ -495,5 +492,7 @@ def partials(
 
 def _operators(
     aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str = "", **changes: Any
-) -> Built | None:
-    return None if in_stages(aten) is not None else Operators(interpreter(aten), consumes)
+) -> Built:
+    if in_stages(aten) is not None:
+        raise Uncompiled("it finds out sizes")
+    return Operators(interpreter(aten), consumes)

@@ -53,6 +53,11 @@ class CompileRecord:
     captured: Any = None
     failure: Any = None  # a Break: why there is no graph, if the code cannot be captured
     sizes: str = ""  # which are symbolic, and what is relied on
+    uncompiled: list[Any] = field(default_factory=list)  # Breaks: why PyTorch runs graphs that were to be compiled
+
+    @property
+    def where(self) -> str:
+        return f"{self.function} ({self.place})" if self.place else self.function
 
     @property
     def seconds(self) -> float:
@@ -65,6 +70,7 @@ class Events:
     def __init__(self, record: CompileRecord | None = None, sinks: Sequence[Sink] = ()) -> None:
         self.record = record if record is not None else CompileRecord("")
         self.sinks = tuple(sinks)
+        self.compiles = False  # are kernels wanted?
         self.listed = False  # is the compilation shown to somebody, with everything that was captured?
         self.open: list[Stage] = []
         self.captured: Any = None  # as soon as there is a graph

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 import torch.fx
 
+from dovetail.errors import Location
 from dovetail.ir.records import dataclass
 
 #: `x.data` as a view operator: a tensor of the same memory that knows nothing of `x`.
@@ -149,7 +150,19 @@ def ends(inputs: Iterable[tuple[str, Any]], results: list) -> Any:
 # ---------------------------------------------------------------- forward and backward
 
 
-class NotDifferentiable(Exception):
+class Uncompiled(Exception):
+    """Why PyTorch is to run a captured graph, operator by operator; `stack`: at which of the program's lines."""
+
+    def __init__(self, reason: str, stack: tuple[Location, ...] = ()) -> None:
+        super().__init__(reason)
+        self.stack = stack
+
+
+class NoKernels(Uncompiled):
+    """The graph computes where there are no kernels."""
+
+
+class NotDifferentiable(Uncompiled):
     """There is no backward graph: which operators it has depends on values, or the engine refuses it, as it will when
     the program asks for gradients, and no sooner."""
 
@@ -212,7 +225,7 @@ class Pair:
 # ---------------------------------------------------------------- tensors that are made of others
 
 
-class KeptWhole(Exception):
+class KeptWhole(Uncompiled):
     """Why a graph on such tensors runs as captured, instead of one on what they are made of."""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Graph
 
+from dovetail.ir.aten import Uncompiled
 from dovetail.ir.devices import GPU, TRAITS
 
 _C = torch._C
@@ -106,6 +107,9 @@ SETTERS: dict[Any, str] = {
 }
 
 
-def turns_settings(graph: Graph) -> bool:
-    """Only PyTorch's own operators follow such nodes."""
-    return any(node.op == "call_function" and node.target in SETTERS for node in graph.nodes)
+def turns_settings(graph: Graph) -> Uncompiled | None:
+    """Why only PyTorch's own operators can follow the graph's nodes; or None."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target in SETTERS:
+            return Uncompiled(f"it changes the setting {SETTERS[node.target]!r}", node.meta.get("stack", ()))
+    return None

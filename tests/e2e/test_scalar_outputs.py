@@ -185,8 +185,21 @@ def effects_before(x):
     return x + 1
 
 
+def effects_in_a_graph_before(x):
+    x.add_(1)
+    y = x * math.floor(x.sum().item()) ** 2
+    if y.min() < 0:
+        raise ValueError("negative")
+    return y
+
+
+CHECKED = (
+    asserted, checked_number, raising, divided, divided_in_a_block, effects_before, effects_in_a_graph_before,
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("backend", ["eager", "dovetail"])
-@pytest.mark.parametrize("fn", [asserted, checked_number, raising, divided, divided_in_a_block, effects_before])
+@pytest.mark.parametrize("fn", CHECKED)
 def test_what_a_number_must_be_is_checked_by_the_graph(fn: Any, backend: str) -> None:
     compiled, found = dovetail.compile(fn, backend=backend, fullgraph=True), []
     for x in (X, X - 9, X * 0, X):

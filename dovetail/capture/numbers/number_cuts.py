@@ -17,6 +17,7 @@ import torch.fx
 from torch.fx import Node
 
 from dovetail.capture.tables.graph_functions import RESHAPING, impure, runs_alone
+from dovetail.ir.aten import Uncompiled
 from dovetail.ir.nodes import name_of, writes
 from dovetail.ir.records import dataclass
 from dovetail.ops.fake import to_fake
@@ -55,24 +56,31 @@ class Piece:
         return [to_fake(f) if isinstance(f, torch.Tensor) else f for f in (n.meta["fake"] for n in self.inputs)]
 
 
+_NUMBERS = "it computes with numbers that it takes out of tensors"
+
+
 def takes_numbers_out(graph: torch.fx.Graph) -> bool:
     """Does the graph compute with numbers that tensors hold, other than sizes?"""
     return any(n.target == "item" and not isinstance(n.meta.get("fake"), torch.SymInt) for n in _calls(graph))
 
 
-def cut(graph_module: torch.fx.GraphModule) -> list[Piece] | None:
-    """The pieces, in order; None where they cannot be compiled on their own. The graph steers neither PyTorch's engine
-    nor its settings.
+def cut(graph_module: torch.fx.GraphModule) -> list[Piece]:
+    """The pieces, in order. Raises Uncompiled where they cannot be compiled on their own. The graph steers neither
+    PyTorch's engine nor its settings.
 
     What passes from one to another looks as it did at the end of capture: nothing may have changed that before.
     """
     graph = graph_module.graph
     wrappers = any(is_wrapper(n.meta.get("fake")) for n in graph.nodes)
-    if wrappers or any(writes(n) and _changes_metadata(n) for n in _calls(graph)):
-        return None
+    changing = next((n for n in _calls(graph) if writes(n) and _changes_metadata(n)), None)
+    if wrappers or changing is not None:
+        more = "has tensors that are made of others" if wrappers else "changes what tensors are between them"
+        raise Uncompiled(f"{_NUMBERS}, and {more}", () if changing is None else changing.meta.get("stack", ()))
     pieces = _pieces(graph.nodes)
     _connect(pieces, graph)
-    return pieces if all(map(_may_pass, (n for piece in pieces for n in piece.inputs))) else None
+    if not all(map(_may_pass, (n for piece in pieces if not piece.alone for n in piece.inputs))):
+        raise Uncompiled(f"{_NUMBERS}, between which something passes that no graph can be given")
+    return pieces
 
 
 def _calls(graph: torch.fx.Graph) -> list[Node]:
@@ -102,7 +110,8 @@ def _pieces(nodes: Iterable[Node]) -> list[Piece]:
             piece.numbers.append(node)
             continue
         waits = any(used in piece.numbers for used in node.all_input_nodes)
-        alone = runs_alone(node) and any(map(_is_number, node.all_input_nodes))
+        numbers = [*filter(_is_number, node.all_input_nodes)]
+        alone = bool(numbers) and (runs_alone(node) or any(isinstance(n.meta["fake"], bool) for n in numbers))
         if waits or alone or piece.alone or piece.numbers and impure(node) and node.target is not _turn_grad:
             pieces.append(piece := Piece(grad, alone))
         if node.target is _turn_grad:

@@ -44,8 +44,12 @@ def repeatable(graph: torch.fx.Graph, subgraphs: Mapping[str, Any]) -> Repeatabl
         return Repeatable.NEVER
     if any(is_wrapper(n.meta.get("fake")) for n in nodes):
         return Repeatable.NEVER  # memory may be shared in ways that only the class knows
-    nothing = all(not impure(n) or harmless(n, makers) for n in calls)
-    return Repeatable.ALWAYS if nothing else Repeatable.UNDONE
+    return Repeatable.UNDONE if shows(calls, makers) else Repeatable.ALWAYS
+
+
+def shows(calls: Iterable[torch.fx.Node], makers: dict[int, torch.fx.Node]) -> bool:
+    """Does one of these nodes change something beside what the graph has made?"""
+    return any(impure(n) and not harmless(n, makers) for n in calls)
 
 
 def _within(graph: torch.fx.Graph, subgraphs: Mapping[str, Any]) -> list[torch.fx.Graph]:

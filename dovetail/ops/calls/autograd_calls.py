@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import output_of
+from dovetail.ir.aten import Uncompiled, output_of
 from dovetail.ops.fake import FakeMode
 
 
@@ -67,21 +67,28 @@ def unseen_leaf_(tensor: torch.Tensor) -> torch.Tensor:
 METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook", "detach_"))
 
 
-def needs_engine(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
-    """Does PyTorch's engine have to give what the graph returns its history? Then it runs as captured."""
-    return any(map(steers, graph.nodes)) or _makes_leaves(graph, fakes) or _begins(graph, fakes)
+def needs_engine(graph: torch.fx.Graph, fakes: Sequence[Any]) -> Uncompiled | None:
+    """Why PyTorch's engine has to give what the graph returns its history, so that it runs as captured; or None."""
+    for node in graph.nodes:
+        if name := steers(node):
+            return Uncompiled(f"{name!r} in it is for PyTorch's autograd engine to do", node.meta.get("stack", ()))
+    if _makes_leaves(graph, fakes):
+        return Uncompiled("it gives a tensor that requires gradients, as nothing that it is given does")
+    return Uncompiled("recording of gradients begins inside of it") if _begins(graph, fakes) else None
 
 
-def steers(node: torch.fx.Node) -> bool:
-    """Does the node change what the engine does, as `backward`, a new leaf or a hook?"""
+def steers(node: torch.fx.Node) -> str:
+    """What the node has the engine do, as `backward`, a new leaf or a hook; empty if nothing."""
+    target, name = node.target, getattr(node.target, "__name__", "")
     if node.op == "call_method":
-        return node.target in METHODS
+        return str(target) if target in METHODS else ""
     if node.op != "call_function":
-        return False
-    if isinstance(node.target, Hook) or node.target is set_data:
-        return True
-    leaf = node.target in (torch.nn.Parameter, torch.autograd.backward) or node.kwargs.get("requires_grad") is True
-    return leaf or node.target is getattr and node.args[1] == "grad"
+        return ""
+    if isinstance(target, Hook) or target in (set_data, torch.nn.Parameter, torch.autograd.backward):
+        return name
+    if target is getattr and node.args[1] == "grad":
+        return "grad"
+    return "requires_grad" if node.kwargs.get("requires_grad") is True else ""
 
 
 def calls_engine(graph: torch.fx.Graph) -> bool:

@@ -310,9 +310,11 @@ def again(ctx: Any, replay: Replay | None, given: list, once: str, needed: Seque
             f"a compiled function that {once} cannot be differentiated twice; leave it out of dovetail.compile, or use "
             "backend='eager' for it"
         )
+    twice = torch.is_grad_enabled()
     kept = EagerPass(ctx, replay, given, saved, needed)
     inputs = kept.inputs()
-    found = kept.made(inputs) if torch.is_grad_enabled() else kept.gradients(inputs)
+    replay.left("a backward pass", "it is to be differentiated in turn" if twice else "it is given unusual tensors")
+    found = kept.made(inputs) if twice else kept.gradients(inputs)
     if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
         forget(ctx)
     return tuple(found)
@@ -360,7 +362,9 @@ class EagerPass:
         if isinstance(failure, KernelFault):
             raise failure
         gradients = self.gradients(inputs)
-        if not isinstance(failure, NoPartial):
+        if isinstance(failure, NoPartial):
+            self.replay.left("a backward pass", f"only some results are differentiated, and {failure}")
+        else:
             failed("backward", failure, inputs)
         return gradients
 

@@ -70,10 +70,11 @@ def held(inputs: Sequence[Any], saved: Sequence[int], always: Collection[int] = 
 
 
 class Replay:
-    """`graph` is a captured graph's forward, `joint` what was made of it; made in the state that it was captured in."""
+    """`graph` is a captured graph's forward, `joint` what was made of it; made in the state that it was captured in.
+    `left` is told what PyTorch does instead of compiled code, and why."""
 
-    def __init__(self, graph: Callable[..., Any], joint: JointGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Callable[..., Any], joint: JointGraph, left: Callable[[str, str], None]) -> None:
+        self.graph, self.left = graph, left
         self.written = frozenset(k for k, _ in (*joint.aten.mutated, *joint.rewritten))
         self.rewritten = tuple(k for k, _ in joint.rewritten)
         self.sources = [_source(joint, position) for _, position in joint.tangents]

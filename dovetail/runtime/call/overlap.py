@@ -22,6 +22,8 @@ from dovetail.ops.fake.rules.layout import overlaps_itself
 
 _address = torch.Tensor.data_ptr
 
+OVERLAPS = "it writes to a tensor that shares memory with another one"
+
 #: `good` is what `unmoved` gives.
 NOW = threading.local()
 

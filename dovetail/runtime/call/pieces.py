@@ -16,17 +16,19 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.runtime.call.program import execute
+from dovetail.runtime.call.program import LASTING, execute
 
 _numbers = count()
 
 
 def run_in_pieces(
-    graph: torch.fx.Graph, pieces: Sequence[Any], compiled: Sequence[Callable[..., Any]]
+    graph: torch.fx.Graph, pieces: Sequence[Any], compiled: Sequence[Callable[..., Any]], shown: int | None, whole: bool
 ) -> tuple[Callable[..., Any], str]:
-    """What computes the graph by its compiled pieces, and its text."""
+    """What computes the graph by its compiled pieces, and its text. `shown`: the first piece that does what shows; is
+    it known only of the `whole` of it whether it has?"""
     names: dict[str, Any] = {"set_grad": torch._C._set_grad_enabled}
     lines: list[str] = []
+    ends: list[int] = []  # for each piece the number of the line that runs it
     turned = [n.args[0] for n in graph.nodes if n.target is torch._C._set_grad_enabled]
     for k, (piece, run) in enumerate(zip(pieces, compiled, strict=True)):
         names[f"piece{k}"] = run
@@ -37,12 +39,14 @@ def run_in_pieces(
             lines.append(f"{results}= piece{k}({_listed(piece.inputs)})")
         elif piece.nodes:
             lines.append(f"piece{k}({_listed(piece.inputs)})")
+        ends.append(len(lines) + 1)
         lines += [_number(node, names) for node in piece.numbers]
         lines += _dropped(pieces, k, graph)
     lines += [f"set_grad({turned[-1]})"] if turned else []
     lines.append(f"return {_text(graph.output_node().args[0])}")
     given = _listed([n for n in graph.nodes if n.op == "placeholder"])
     text = "\n".join([f"def call({given}):", *(f"    {line}" for line in lines), ""])
+    names[LASTING] = {"call": len(lines) + 2 if shown is None else ends[shown] + (not whole)}
     execute(text, f"<dovetail pieces {next(_numbers)}>", names, name="call")
     return names.pop("call"), text
 

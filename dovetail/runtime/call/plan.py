@@ -4,7 +4,7 @@
 
     def call(*inputs):
         if overlapping(inputs):
-            return uncompiled(*inputs)
+            return uncompiled("it writes to ...", *inputs)
         with no_autocast():
             results = run(*inputs)
         inputs[1].copy_(results[0])
@@ -30,7 +30,7 @@ from dovetail.ir.records import dataclass
 from dovetail.ir.settings import SETTERS, SETTINGS
 from dovetail.runtime.call.autograd import minds
 from dovetail.runtime.call.hook_watch import watcher
-from dovetail.runtime.call.overlap import NOW, Overlap, unmoved
+from dovetail.runtime.call.overlap import NOW, OVERLAPS, Overlap, unmoved
 from dovetail.runtime.call.program import execute
 from dovetail.runtime.call.view_replay import OutputBuilder, advance, advance_all, anchor, at_version, mark_freed
 from dovetail.runtime.dispatch.restore_modes import mode_state, restore
@@ -90,14 +90,20 @@ class CallPlan:
 
 def load(
     plan: CallPlan, run: Call, graph: Call, fakes: Sequence[Any] = (), like: Sequence[Any] = (),
-    constants: Sequence[Any] = (),
+    constants: Sequence[Any] = (), left: Callable[[str, str], None] = lambda what, why: None,
 ) -> tuple[Call, str]:  # fmt: skip
     """A callable of the graph's inputs, which look like `fakes`, and its text; empty where that is `run` itself.
 
     `run` gives results, which look like `like`; `graph` gives outputs. `constants` are tensors that `run` has of its
-    own; they count after the inputs.
+    own; they count after the inputs. `left` is told of calls that `graph` does instead, and why.
     """
-    uncompiled = _elsewhere if plan.elsewhere else graph
+
+    def uncompiled(why: str, *inputs: Any) -> Any:
+        if plan.elsewhere:
+            raise OtherSizes("tensors that do not overlap, without hooks", undone=True)
+        left("a call", why)
+        return graph(*inputs)
+
     names: dict[str, Any] = {**_NAMES, "run": run, "graph": graph, "uncompiled": uncompiled}
     body = print_call(plan, fakes, like, constants, names)
     if body == ["results = run(*inputs)", "return results"]:
@@ -107,9 +113,7 @@ def load(
     return names.pop("call"), text  # whose globals refer to the caller's tensors, and must not wait for the collector
 
 
-def _elsewhere(*inputs: Any) -> Any:
-    raise OtherSizes("tensors that do not overlap, without hooks", undone=True)
-
+HOOKED = "hooks before it are to see gradients that it does not have one by one"
 
 _NAMES = {
     "mode_state": mode_state, "restore": restore, "no_torch_function": torch._C.DisableTorchFunctionSubclass,
@@ -133,14 +137,14 @@ def print_call(
 
     if plan.hooked or plan.becoming:
         hooked, becoming = ("".join(f"inputs[{k}], " for k in places) for places in (plan.hooked, plan.becoming))
-        body = [f"if minds(({hooked}), ({becoming})):", "    return uncompiled(*inputs)", *body]
+        body = [f"if minds(({hooked}), ({becoming})):", f"    return uncompiled({HOOKED!r}, *inputs)", *body]
     overlap = Overlap.of(plan.written, fakes, constants)
     if overlap is not None:
         names |= {"overlap": overlap, "overlapping": overlap.found}
         if plan.recorded:
             body = _block("try:", body, "finally:", "    NOW.good = before")
             body = ["before, NOW.good = unmoved(), overlap.last", *body]
-        body = ["if overlapping(inputs):", "    return uncompiled(*inputs)", *body]
+        body = ["if overlapping(inputs):", f"    return uncompiled({OVERLAPS!r}, *inputs)", *body]
     if plan.no_torch_function:
         body = _block("with no_torch_function():", body)
     runs_graph = plan.returned is None or overlap is not None or plan.hooked or plan.becoming or plan.checks

@@ -34,21 +34,24 @@ from dovetail.runtime.call import outer_checkpoints
 from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again, forget, partly_of, runner, spare_hooks
 from dovetail.runtime.call.double_backward import Replay, held
 from dovetail.runtime.call.making import Take, filled, making_all, taking
-from dovetail.runtime.call.overlap import Overlap
+from dovetail.runtime.call.overlap import OVERLAPS, Overlap
 
 Call = Callable[..., Any]
 _ADVANCE = torch._C._increment_version
 _SET = torch._C._autograd._unsafe_set_version_counter
 
 
-def put_together(call: Call, eager: Call, apart: Apart, overlap: Overlap | None) -> Call:
+def put_together(
+    call: Call, eager: Call, apart: Apart, overlap: Overlap | None, left: Callable[[str, str], None]
+) -> Call:
     """A callable of the captured graph's inputs. `eager` runs the graph: where the inputs' parts share memory that is
-    written to, or an index turns out to be out of bounds."""
+    written to, of which `left` is told, or an index turns out to be out of bounds."""
     take, rounds = taking(apart.inputs), [[k for k, n in apart.advanced if n > r] for r in range(_most(apart.advanced))]
 
     def calling(*given: Any) -> Any:
         parts = take(given)
         if overlap is not None and overlap.found(parts):
+            left("a call", OVERLAPS)
             return eager(*given)
         try:
             found = call(given, parts)
@@ -83,8 +86,8 @@ def inference(call: Call, made: Call, apart: Apart) -> Call:
 class Again(Replay):
     """The captured graph once more, on the tensors themselves."""
 
-    def __init__(self, graph: Call, joint: JointGraph, apart: Apart) -> None:
-        super().__init__(graph, joint)
+    def __init__(self, graph: Call, joint: JointGraph, apart: Apart, left: Callable[[str, str], None]) -> None:
+        super().__init__(graph, joint, left)
         self.written = frozenset()
         self.sources = [("output", tangent.output) for tangent in apart.tangents]
 
