@@ -28,7 +28,7 @@ class Traits:
     sorts_to_add: bool = False  # do its kernels sort what they add up at indices?
     scans: bool = False  # do its kernels scan rows?
     draws: bool = False  # do its kernels draw random numbers?
-    pools: bool = False  # are the largest of windows faster in kernels?
+    pools: bool = False  # are the largest and the mean of small windows faster in kernels?
     resizes: bool = False  # are images resized faster in kernels? A CPU's library takes half the time for gradients.
     divides: bool = True  # is a division about as fast as a product?
     records: bool = False  # can what a program launches be recorded, and replayed at once?

@@ -12,6 +12,7 @@ from dovetail.ops.calls import collectives, library_rows
 from dovetail.ops.lowering import (
     activation,
     arithmetic,
+    average_pools,
     comparison,
     creation,
     elementary,
@@ -33,9 +34,9 @@ from dovetail.ops.own import collectives as halves
 from dovetail.ops.own import philox, template, user_kernel
 
 MODULES = (
-    activation, arithmetic, collectives, comparison, creation, elementary, gradients, halves, indexing, library_rows,
-    movement, norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax, template, upsampling,
-    user_kernel, views,
+    activation, arithmetic, average_pools, collectives, comparison, creation, elementary, gradients, halves, indexing,
+    library_rows, movement, norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax,
+    template, upsampling, user_kernel, views,
 )
 
 ROWS: dict[str, Row] = {}

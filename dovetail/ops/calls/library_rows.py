@@ -105,7 +105,6 @@ library("aten::convolution", shape=images.convolution, trial=trials.CONVOLVED, f
 library("aten::convolution_backward", shape=images.convolution_backward, fresh=True)
 library("aten::cudnn_convolution_relu", "aten::cudnn_convolution_add_relu", fresh=True)
 library("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward", fresh=True)
-library("aten::avg_pool2d", "aten::avg_pool2d_backward", fresh=True)
 library("aten::max_unpool2d", shape=images.max_unpool2d, may_raise=True)
 library("aten::max_unpool3d", may_raise=True)
 # The last result takes as many bytes as cuDNN wants.
