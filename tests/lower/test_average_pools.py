@@ -38,6 +38,7 @@ WINDOWS = {
     "divided by another number": dict(kernel_size=3, stride=2, padding=1, divisor_override=5),
     "flat": dict(kernel_size=(1, 4), stride=(1, 2), padding=(0, 2)),
     "large": dict(kernel_size=5, stride=2),
+    "large, padded": dict(kernel_size=5, stride=1, padding=2),
     "one": dict(kernel_size=1, stride=2),
 }  # fmt: skip
 IMAGES = {
@@ -71,6 +72,15 @@ def test_like_eager(name: str, shape: str) -> None:
 def test_where_the_library_is_called(name: str, calls: int) -> None:
     program = schedule(lowered(lambda x: F.avg_pool2d(x.sin(), **WINDOWS[name]).cos(), image(2, 3, 8, 9)), Options())
     assert sum(isinstance(item, LibraryCall) for item in program.items) == calls
+
+
+def test_the_library_gets_planes_one_after_the_other() -> None:
+    """With the channels last PyTorch's gradient on GPUs was wrong where there is padding."""
+    g, x = image(2, 3, 8, 9), image(2, 3, 8, 9)
+    fn = lambda g, x: torch.ops.aten.avg_pool2d_backward(g, x, [5, 5], [1, 1], [2, 2], False, True, None).sin()
+    (call,) = (item for item in lowered(fn, g, x).items if isinstance(item, LibraryCall))
+    assert [a.buffer.strides for a in call.args[:2]] == [(216, 72, 9, 1)] * 2
+    torch.testing.assert_close(dovetail.compile(fn)(g, x), fn(g, x))
 
 
 @pytest.mark.parametrize("name", ["halves", "only elements", "cut off, padded"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -21,6 +22,7 @@ from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim, floordiv
 from dovetail.ir.loops import Expr
 from dovetail.ir.records import dataclass
+from dovetail.ir.reshape import contiguous_strides
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, opmath
@@ -59,12 +61,12 @@ class _Axis:
                 inside = build.and_(inside, build.within(at - window * self.stride, 0, self.window))
             yield window, inside
 
-    def counted(self, at: Dim) -> Expr | None:
-        """How many elements a window has, where that is not the same for all."""
+    def counted(self, at: Dim, dtype: torch.dtype) -> Expr | None:
+        """How many elements a window has, where that is not the same for all. Small floats are exact, and fast."""
         if self.whole and (self.outside or not self.padding):
             return None
         low, high = (-self.padding, self.size + self.padding) if self.outside else (0, self.size)
-        one, none = build.const(1, torch.int64), build.const(0, torch.int64)
+        one, none = build.const(1, dtype), build.const(0, dtype)
         places = (at * self.stride - self.padding + k for k in range(self.window))
         return reduce(build.add, (build.where(build.within(place, low, high), one, none) for place in places))
 
@@ -84,12 +86,11 @@ def _pair(value: Sequence[int]) -> list[int]:
 
 def _divided(total: Expr, axes: Sequence[_Axis], window: Indices, divisor: int | None) -> Expr:
     """A sum over a window by what it has elements."""
-    counts = [axis.counted(at) for axis, at in zip(axes, window, strict=True)]
+    counts = [axis.counted(at, total.dtype) for axis, at in zip(axes, window, strict=True)]
     if divisor is not None or not any(counts):
         return build.div(total, build.const(divisor or math.prod(a.window for a in axes), total.dtype))
     known = math.prod(axis.window for axis, count in zip(axes, counts, strict=True) if count is None)
-    count = reduce(build.mul, (c for c in counts if c is not None), build.const(known, torch.int64))
-    return build.div(total, build.cast(count, total.dtype))
+    return build.div(total, reduce(build.mul, (c for c in counts if c is not None), build.const(known, total.dtype)))
 
 
 def _sum(of: Sequence[Iterator[tuple[Dim, Expr]]], term: Callable[[Indices, Expr], Expr]) -> Expr:
@@ -139,7 +140,8 @@ def avg_pool2d_backward(
     """Each place adds up what comes from the windows that it is in."""
     axes = _axes(out.sizes, kernel_size, stride, padding, ceil_mode, count_include_pad)
     if not _in_loops(grad_output, math.prod(-(-a.window // a.stride) for a in axes)):
-        return NotImplemented
+        given = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        return _in_planes(emit, out, grad_output, self, given) if traits(out.device).pools else NotImplemented
     dtype = opmath(out.dtype)
 
     def at(indices: Indices) -> Expr:
@@ -153,3 +155,16 @@ def avg_pool2d_backward(
         return build.cast(_sum(each, share), out.dtype)
 
     return emit.pointwise(out, at)
+
+
+def _in_planes(emit: Emitter, out: Spec, grad_output: Value, self: Value, given: tuple) -> Value:
+    """PyTorch's kernel, one plane after the other: with the channels last it leaves padding out of account on GPUs."""
+    planes = [v if v.strides == contiguous_strides(v.sizes) else _planes(emit, v) for v in (grad_output, self)]
+    made = emit.buffer(Spec(out.dtype, out.device, out.sizes, contiguous_strides(out.sizes)))
+    emit.library(torch.ops.aten.avg_pool2d_backward.default, (*map(emit.reference, planes), *given), {}, (made,))
+    result = emit.stored(made)
+    return result if result.strides == out.strides else emit.copy(result, out)
+
+
+def _planes(emit: Emitter, value: Value) -> Value:
+    return emit.copy(value, replace(value.spec, strides=contiguous_strides(value.sizes)))
