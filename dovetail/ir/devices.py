@@ -32,7 +32,7 @@ class Traits:
     resizes: bool = False  # are images resized faster in kernels? A CPU's library takes half the time for gradients.
     divides: bool = True  # is a division about as fast as a product?
     records: bool = False  # can what a program launches be recorded, and replayed at once?
-    attention: bool = False  # is PyTorch's own attention always faster than products with a softmax in between?
+    attention: bool = False  # is PyTorch's own attention faster than products with a softmax in between?
     recomputes: int = 10  # the cost of what is computed again where its operands are read anyway
     holds_rows: bool = False  # does a program of a kernel hold a row, so that short kernels need more programs?
 

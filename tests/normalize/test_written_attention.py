@@ -12,6 +12,7 @@ import torch.nn.functional as F
 import dovetail
 from dovetail.ir import devices
 from dovetail.normalize.recording import written_attention
+from dovetail.normalize.recording.attention_times import products_are_faster
 
 ROWS, WIDTH = 6, 8
 TRIANGLE = torch.ones(ROWS, ROWS, dtype=torch.bool).tril()
@@ -159,6 +160,37 @@ def test_what_rounds_as_eager(calls):
     with dovetail.config.patch(numerics="eager"):
         dovetail.compile(TAKEN["plain"])(*inputs(), None)
     assert not calls
+
+
+#: Batch, heads, queries, keys, width; us of all gradients by PyTorch's kernel and by products, in float32 and
+#: bfloat16, on an H100.
+MEASURED = {
+    (8, 1, 3136, 49, 64): (632, 231, 136, 133), (8, 2, 784, 49, 64): (184, 53, 56, 51),
+    (8, 5, 196, 49, 64): (67, 31, 28, 31), (8, 8, 49, 49, 64): (27, 22, 21, 20),
+    (4, 1, 3136, 196, 64): (752, 257, 134, 96), (32, 1, 3136, 49, 64): (761, 351, 169, 224), (2, 8, 1024, 77, 64): (272, 98, 61, 63),
+    (2, 8, 4096, 77, 40): (1095, 381, 214, 252), (8, 12, 197, 197, 64): (184, 113, 49, 79),
+    (1, 12, 128, 128, 64): (45, 25, 21, 15), (8, 12, 512, 512, 64): (538, 574, 111, 213),
+    (1, 8, 2048, 64, 64): (411, 123, 98, 23), (16, 8, 64, 256, 32): (74, 53, 25, 22),
+    (8, 8, 1024, 1024, 64): (1325, 1430, 218, 525),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", MEASURED)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_time_of_gradients_on_a_gpu(sizes, dtype):
+    """What is chosen takes at most half as long again as what is not."""
+    *query, keys, width = sizes
+    kernel, products = MEASURED[sizes][2 * (dtype is torch.bfloat16) :][:2]
+    chosen = products_are_faster((*query, width), keys, dtype, torch.device("cuda:0"))
+    assert (products if chosen else kernel) <= 1.5 * (kernel if chosen else products)
+
+
+def test_few_keys_in_few_heads(calls):
+    """Where a GPU's kernel for gradients would leave most of the device idle."""
+    for trained in False, True:
+        q, k, v = (torch.randn(1, 1, rows, WIDTH, requires_grad=trained) for rows in (512, 8, 8))
+        dovetail.compile(TAKEN["plain"], fullgraph=True)(q, k, v, None)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("rows, trained, dtype, taken", [

@@ -22,6 +22,7 @@ from dovetail.ir.nodes import name_of, writes
 from dovetail.normalize.passes.random_numbers import draws_few
 from dovetail.normalize.recording.attention_chain import Chain, chain_of
 from dovetail.normalize.recording.attention_masks import without_known_mask
+from dovetail.normalize.recording.attention_times import products_are_faster
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.normalize.recording.templates import wanted
 from dovetail.ops.fake.rules.layout import is_one
@@ -72,13 +73,14 @@ def _rounds_masks(chain: Chain, env: Env) -> bool:
 def _pays(chain: Chain, operands: tuple[Tensor, Tensor, Tensor]) -> bool:
     """On a CPU products are as fast in a backward pass, and in narrow types faster in both (`docs/decisions.md`)."""
     query, key, _ = operands
-    if traits(query.device).attention or not traits(query.device).host:
-        return traits(query.device).attention
+    sizes, keys, of = query.shape, key.shape[-2], traits(query.device)
     trained = torch.is_grad_enabled() and any(t.requires_grad for t in operands)
-    scores = query.shape[-2] * key.shape[-2]
-    return (
-        query.dtype is torch.float32 and not trained and not chain.dropout and type(scores) is int and scores >= _MANY
-    )
+    if of.attention:
+        known = all(type(n) is int for n in (*sizes, keys))
+        return not (trained and known and products_are_faster(sizes, keys, query.dtype, query.device))
+    if not of.host or trained or chain.dropout or type(scores := sizes[-2] * keys) is not int:
+        return False
+    return query.dtype is torch.float32 and scores >= _MANY
 
 
 def laid_out(out: Tensor, like: Tensor) -> Tensor:
