@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..contenders import Program
 from ..models import language
+from . import SHAKEN
 
 Compile = Callable[[Program], Program]
 Way = Callable[[nn.Module, Compile], nn.Module]
@@ -136,8 +137,21 @@ def _fewer_collectives(way: Way) -> Way:
     return chosen
 
 
+def _shaken(way: Way) -> Way:
+    """With weights that are changed in the last place of bfloat16: what rounding does to losses."""
+
+    def changed(model: nn.Module, compile: Compile) -> nn.Module:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                up = torch.rand_like(parameter, dtype=torch.float32) < 0.5
+                parameter.mul_(torch.where(up, 1 + 2**-8, 1 - 2**-8))
+        return way(model, compile)
+
+    return changed
+
+
 def _ways(plain: Way, peer: Mapping[str, Way], own: Mapping[str, Way]) -> Mapping[str, Mapping[str, Way]]:
-    return {"eager": {"": plain, "again": plain}, "dovetail": own, "peer": peer}
+    return {"eager": {"": plain, SHAKEN: _shaken(plain)}, "dovetail": own, "peer": peer}
 
 
 _REPLICAS, _SHARDS, _SPREAD = _around(DistributedDataParallel), _around(_sharded), _around(_spread)

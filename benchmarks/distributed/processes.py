@@ -1,21 +1,23 @@
-"""A set of processes, one a device, that call one function together; bounded in time.
+"""A set of processes, one a device, that call one function together; bounded in time. Tests start theirs here as well.
 
-They are forks of this process, which has imported PyTorch and must not touch a device. What one of them raises ends all
-of them: the others would wait for it.
+They are forks of this process, which has imported PyTorch and must not touch a device. What a process prints is in a
+file of its own, and ends with the traceback of what it raises.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import functools
 import json
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,95 @@ import torch.distributed as dist
 Work = Callable[[torch.device], Any]
 _CACHES = ("DOVETAIL_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _BACKENDS = {"cuda": "nccl", "cpu": "gloo"}
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """So many processes, on the CPU or one on each CUDA device, that meet in `folder` and leave there what they print.
+
+    `patience`: seconds that one waits for others in a collective. `limit`: seconds for all. `alone`: those that the
+    others are left when one has failed; each ends by itself, or is ended.
+    """
+
+    number: int
+    folder: Path
+    kind: str = "cpu"
+    patience: float = 60
+    limit: float = 60
+    alone: float = 0
+
+    def run(self, work: Work) -> list[Ended]:
+        children = [self._forked(work, rank) for rank in range(self.number)]
+        told = [self.folder / f"told{rank}" for rank in range(self.number)]
+        codes = self._codes(children)
+        return [Ended(code, p.read_text(), p.stat().st_mtime) for code, p in zip(codes, told, strict=True)]
+
+    def result(self, rank: int) -> Any:
+        """What `work` gave in the process."""
+        return json.loads((self.folder / f"done{rank}").read_text())
+
+    def _codes(self, children: list[int]) -> list[int | None]:
+        codes: list[int | None] = [None] * len(children)
+        left, end = dict(enumerate(children)), time.monotonic() + self.limit
+        while left and time.monotonic() < end:
+            for rank, child in list(left.items()):
+                pid, status = os.waitpid(child, os.WNOHANG)
+                if pid:
+                    codes[rank] = os.waitstatus_to_exitcode(status)
+                    del left[rank]
+                    end = min(end, time.monotonic() + self.alone) if codes[rank] else end
+            time.sleep(0.02)
+        for child in left.values():
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+        return codes
+
+    # ------------------------------------------------------------ in each of the processes
+
+    def _forked(self, work: Work, rank: int) -> int:
+        child = os.fork()
+        if child:
+            return child
+        output = os.open(self.folder / f"told{rank}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        faulthandler.dump_traceback_later(max(self.limit - 5, 1), file=sys.__stderr__)
+        try:
+            device = self._joined(rank)
+            done = json.dumps(work(device))
+            dist.barrier()
+            (self.folder / f"done{rank}").write_text(done)
+            os._exit(0)
+        except BaseException as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+            sys.stderr.flush()
+            os._exit(1)  # without waiting for what the others would have to answer
+
+    def _joined(self, rank: int) -> torch.device:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.number)}
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        device = torch.device(self.kind, rank) if self.kind == "cuda" else torch.device(self.kind)
+        if self.kind == "cuda":
+            torch.cuda.set_device(device)
+        else:
+            torch.set_num_threads(1)
+        timeout = timedelta(seconds=self.patience)
+        store = dist.FileStore(str(self.folder / "meeting"), self.number)
+        store.set_timeout(timeout)
+        dist.init_process_group(
+            _BACKENDS[self.kind], store=store, rank=rank, world_size=self.number, timeout=timeout,
+            device_id=device if self.kind == "cuda" else None,
+        )  # fmt: skip
+        return device
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The exit code of a process, None where it had to be ended, what it printed, and when it did so last."""
+
+    code: int | None
+    told: str
+    time: float = 0.0
 
 
 class Failed(Exception):
@@ -42,60 +133,19 @@ def together(work: Work, kind: str, ranks: int, limit: float) -> list[Any]:
     """What `work` gives in each of so many processes, by rank; their compilers' caches are empty and shared."""
     with tempfile.TemporaryDirectory(prefix="bench") as name:
         folder = Path(name)
-        context = multiprocessing.get_context("fork")
-        given = [(work, kind, rank, ranks, folder, limit) for rank in range(ranks)]
-        children = [context.Process(target=_process, args=some) for some in given]
-        for child in children:
-            child.start()
-        in_time = _ended(children, time.monotonic() + limit)
-        for child in children:
-            child.kill()
-            child.join()
-        failed = sorted(folder.glob("failed*"), key=lambda path: path.stat().st_mtime)
-        if failed:
-            rank = failed[0].name.removeprefix("failed")
-            raise Failed(f"rank {rank}: {failed[0].read_text().strip().splitlines()[-1]}")
-        if not in_time:
+        started = Ranks(ranks, folder, kind, limit, limit)
+        ended = started.run(functools.partial(_with_caches, work=work, folder=folder))
+        failed = [rank for rank in range(ranks) if ended[rank].code]
+        if failed:  # the others may have raised because of the first
+            first = min(failed, key=lambda rank: ended[rank].time)
+            told = ended[first].told.strip() or f"ended with {ended[first].code}"
+            raise Failed(f"rank {first}: {told.splitlines()[-1]}")
+        if any(each.code is None for each in ended):
             raise Failed(f"took longer than {limit:.0f} s")
-        return [json.loads(_result(folder, rank, child).read_text()) for rank, child in enumerate(children)]
+        return [started.result(rank) for rank in range(ranks)]
 
 
-def _ended(children: list[BaseProcess], deadline: float) -> bool:
-    """Whether all have ended, or one has failed, before the deadline."""
-    while time.monotonic() < deadline:
-        if any(child.exitcode for child in children) or not any(child.is_alive() for child in children):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _result(folder: Path, rank: int, child: BaseProcess) -> Path:
-    path = folder / f"done{rank}"
-    if not path.exists():
-        raise Failed(f"rank {rank} ended with {child.exitcode}")
-    return path
-
-
-def _process(work: Work, kind: str, rank: int, ranks: int, folder: Path, limit: float) -> None:
+def _with_caches(device: torch.device, work: Work, folder: Path) -> Any:
     os.environ |= {name: str(folder / name) for name in _CACHES}
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     warnings.simplefilter("ignore")
-    device = torch.device(kind, rank) if kind == "cuda" else torch.device(kind)
-    if kind == "cuda":
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "meeting"), ranks)
-    try:
-        dist.init_process_group(
-            _BACKENDS[kind], store=store, rank=rank, world_size=ranks, timeout=timedelta(seconds=limit),
-            device_id=device if kind == "cuda" else None,
-        )  # fmt: skip
-        done = json.dumps(work(device))
-        dist.barrier()
-    except Exception:
-        (folder / f"failed{rank}").write_text(traceback.format_exc())
-        os._exit(1)  # without waiting for what the others would have to answer
-    (folder / f"done{rank}").write_text(done)
-    os._exit(0)
+    return work(device)

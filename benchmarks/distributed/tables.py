@@ -35,7 +35,7 @@ def drift(losses: list[float], eager: list[float]) -> float:
 
 
 def table(part: Part, ranks: int, rows: Rows) -> Table:
-    """Losses' differences are told beside those of a second run of eager's."""
+    """Losses' differences are told beside those that eager's have when its weights are changed in the last place."""
     made = Table(title=f"{part.title}: {part.sizes.text}, {ranks} processes", title_justify="left")
     made.add_column("contender", no_wrap=True)
     heads = ("step ms", "speed-up", "first step s", "MiB held", "MiB at most", "last loss", "losses from eager's")

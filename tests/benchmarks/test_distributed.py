@@ -14,15 +14,43 @@ from tests.forks import python
 pytest.importorskip("transformers")
 
 
-def test_every_way_to_spread_a_model_learns_what_eager_mode_learns(tmp_path: Path) -> None:
-    asked = "--tiny --parts fsdp,tp --contenders eager,dovetail --steps 3 --timed 1 --json"
+def test_figures_of_every_way_are_written(tmp_path: Path) -> None:
+    """What they learn, `tests/distributed/programs/losses.py` compares."""
+    asked = "--tiny --parts tp --contenders dovetail --steps 2 --timed 1 --json"
     done = python("-m", "benchmarks.distributed", *asked.split(), str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
-    figures = json.loads((tmp_path / "found.json").read_text())["figures"]
-    assert figures.keys() == {"fsdp", "tp"}
-    for rows in figures.values():
-        assert not [found for found in rows.values() if "failed" in found]
-        assert all(tables.drift(found["losses"], rows["eager"]["losses"]) < 1e-3 for found in rows.values())
+    figures = json.loads((tmp_path / "found.json").read_text())["figures"]["tp"]
+    assert figures.keys() == {"dovetail/whole", "dovetail/fewer"}
+    assert all(found["ms"] > 0 and len(found["losses"]) == 2 for found in figures.values()), figures
+
+
+FAILS = """
+import os, sys, time, torch
+from benchmarks.distributed.processes import Failed, together
+
+def work(device):
+    rank = torch.distributed.get_rank()
+    if rank == 1:
+        sys.argv[1] == "raises" and [][0]
+        sys.argv[1] == "ends" and os._exit(3)
+        sys.argv[1] == "hangs" and time.sleep(60)
+    torch.distributed.all_reduce(torch.ones(1))
+    return rank
+
+for way in ("raises", "ends", "hangs", "passes"):
+    sys.argv[1:] = [way]
+    try:
+        print(together(work, "cpu", 2, 3 if way == "hangs" else 60))
+    except Failed as error:
+        print(error)
+"""
+
+
+def test_a_process_that_fails_is_named_and_ends_the_others() -> None:
+    done = python("-c", FAILS)
+    assert done.stdout.splitlines() == [
+        "rank 1: [rank1]: IndexError: list index out of range", "rank 1: ended with 3", "took longer than 3 s", "[0, 1]"
+    ], done.stdout + done.stderr  # fmt: skip
 
 
 def test_figures_of_processes_become_one() -> None:

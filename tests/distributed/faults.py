@@ -11,20 +11,17 @@ raises them.
 from __future__ import annotations
 
 import argparse
-import faulthandler
+import functools
 import os
-import sys
 import tempfile
-import time
 import warnings
 from contextlib import ExitStack
-from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 import dovetail
+from benchmarks.distributed.processes import Ranks
 from tests.distributed import faulty
 
 #: Seconds that a rank waits for the other in a collective, and in which all of a run's processes have to end.
@@ -37,12 +34,10 @@ def problem(seed: int) -> str:
     """What is wrong with a run; nothing if all is well."""
     plan = faulty.Plan.drawn(seed)
     with tempfile.TemporaryDirectory(prefix="faults") as name:
-        folder = Path(name)
-        children = [_forked(plan, rank, folder) for rank in range(RANKS)]
-        codes = _ended(children)
-        told = [path.read_text() if (path := folder / f"told{rank}").exists() else "" for rank in range(RANKS)]
-    found = _wrong(plan, codes, told)
-    parts = "\n".join(f"rank {rank} ended with {codes[rank]}: {told[rank][-3000:]}" for rank in range(RANKS))
+        started = Ranks(RANKS, Path(name), patience=PATIENCE, limit=BOUND, alone=BOUND)
+        ended = started.run(functools.partial(_run, plan=plan, folder=Path(name)))
+    found = _wrong(plan, [each.code for each in ended], [each.told for each in ended])
+    parts = "\n".join(f"rank {rank} ended with {each.code}: {each.told[-3000:]}" for rank, each in enumerate(ended))
     return f"seed {seed}: {found}\n{plan}\n{parts}" if found else ""
 
 
@@ -70,52 +65,13 @@ def _culprit(plan: faulty.Plan, failing: int) -> str:
     return f"rank {failing} raised " if plan.fault in _ERRORS else f"nothing is heard of rank {failing}"
 
 
-def _ended(children: list[int]) -> list[int | None]:
-    """Exit codes; None of what had to be killed."""
-    codes: list[int | None] = [None] * len(children)
-    deadline = time.monotonic() + BOUND
-    left = dict(enumerate(children))
-    while left and time.monotonic() < deadline:
-        for rank, child in list(left.items()):
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                codes[rank] = os.waitstatus_to_exitcode(status)
-                del left[rank]
-        time.sleep(0.02)
-    for child in left.values():
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-    return codes
-
-
 # ---------------------------------------------------------------- in each of the processes
 
 
-def _forked(plan: faulty.Plan, rank: int, folder: Path) -> int:
-    child = os.fork()
-    if child:
-        return child
-    output = os.open(folder / f"told{rank}", os.O_WRONLY | os.O_CREAT)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    faulthandler.dump_traceback_later(BOUND - 5, file=sys.__stderr__)
-    try:
-        _run(plan, rank, folder)
-        os._exit(0)
-    except BaseException as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-        sys.stderr.flush()
-        os._exit(1)
-
-
-def _run(plan: faulty.Plan, rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
+def _run(device: torch.device, plan: faulty.Plan, folder: Path) -> None:
+    os.environ["DOVETAIL_CACHE_DIR"] = str(folder / "kept")
     torch.set_default_dtype(torch.float64)  # chains amplify differences
     warnings.simplefilter("ignore")
-    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "RANK": str(rank), "DOVETAIL_CACHE_DIR": str(folder / "kept")}
-    timeout = timedelta(seconds=PATIENCE)
-    store = dist.FileStore(str(folder / "meeting"), RANKS)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS, timeout=timeout)
     eager = faulty.program(plan, lambda fn: fn)
     fatal = plan.fault in faulty.FATAL
     expected = [eager(call) for call in range(plan.when if fatal else faulty.CALLS)]
@@ -127,7 +83,6 @@ def _run(plan: faulty.Plan, rank: int, folder: Path) -> None:
                 found = compiled(call)
             if call < len(expected):
                 _compare(found, expected[call], call)
-    dist.barrier()
 
 
 def _compare(found: list[torch.Tensor], expected: list[torch.Tensor], call: int) -> None:

@@ -13,15 +13,19 @@ also where one has failed.
 from __future__ import annotations
 
 import faulthandler
+import functools
 import importlib
+import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
+import torch
+import torch.distributed as dist
+
+from benchmarks.distributed.processes import Ranks
 from tests.forks import PLACES, python
 
 WORLD = int(os.environ.get("RANKS", "2"))
@@ -48,11 +52,8 @@ def outcomes(module: str, folder: Path, ranks: int = WORLD) -> dict[str, str]:
     settings = os.environ | {"PYTHONPATH": PLACES, "GLOO_SOCKET_IFNAME": "lo"}
     words = (module, str(ranks), str(folder))
     done = python("-m", "tests.distributed.ranks", *words, env=settings, timeout=LIMIT, imported=IMPORTED)
-    return _by_case(cases_of(module), [path.read_text() + done.stderr for path in _told(folder, ranks)])
-
-
-def _told(folder: Path, ranks: int) -> list[Path]:
-    return [folder / f"told{rank}" for rank in range(ranks)]
+    told = json.loads(done.stdout) if done.returncode == 0 else [""] * ranks
+    return _by_case(cases_of(module), [text + done.stderr for text in told])
 
 
 def _by_case(cases: list[str], texts: list[str]) -> dict[str, str]:
@@ -66,53 +67,24 @@ def _by_case(cases: list[str], texts: list[str]) -> dict[str, str]:
     return found
 
 
-# ---------------------------------------------------------------- the process of which each rank is a fork
-
-
-def _start(module: str, ranks: int, folder: Path) -> None:
-    for rank, told in enumerate(_told(folder, ranks)):
-        if os.fork() == 0:
-            output = os.open(told, os.O_WRONLY | os.O_CREAT)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            os.environ["DOVETAIL_CACHE_DIR"] = str(folder / f"kept{rank}")
-            signal.alarm(LIMIT)
-            return _main(module, rank, ranks, folder)
-    for _ in range(ranks):
-        os.wait()
-
-
 # ---------------------------------------------------------------- in each of the processes
 
 
-def _main(module: str, rank: int, ranks: int, folder: Path) -> None:
-    import torch
-    import torch.distributed as dist
-
-    torch.set_num_threads(1)
-    timeout = timedelta(seconds=PATIENCE)
-    store = dist.FileStore(str(folder / "meeting"), ranks)
-    store.set_timeout(timeout)
-    device = torch.device("cuda", rank) if BACKEND == "nccl" else None
-    if device is not None:
-        torch.cuda.set_device(device)
-    given = {"rank": rank, "world_size": ranks, "timeout": timeout, "device_id": device}
-    dist.init_process_group(BACKEND, store=store, **given)
+def _run(device: torch.device, module: str, folder: Path) -> None:
+    os.environ["DOVETAIL_CACHE_DIR"] = str(folder / f"kept{dist.get_rank()}")
     program = importlib.import_module(f"tests.distributed.programs.{module}")
+    store: dist.Store = dist.distributed_c10d._get_default_store()
     for name in cases_of(module):
         print(f"{_MARK}{name}", flush=True)
         faulthandler.dump_traceback_later(BOUND, exit=True, file=sys.__stdout__)
         if _passes(getattr(program, name)):
             print("passed", flush=True)
-        store.set(f"{name}/{rank}", "over")
-        store.wait([f"{name}/{other}" for other in range(ranks)])
+        store.set(f"{name}/{dist.get_rank()}", "over")
+        store.wait([f"{name}/{other}" for other in range(dist.get_world_size())])
     faulthandler.cancel_dump_traceback_later()
-    dist.destroy_process_group()
 
 
 def _passes(case: Callable[[], None]) -> bool:
-    import torch
-
     torch.manual_seed(0)
     try:
         case()
@@ -122,5 +94,12 @@ def _passes(case: Callable[[], None]) -> bool:
         return False
 
 
+def main() -> None:
+    module, ranks, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    kind = "cuda" if BACKEND == "nccl" else "cpu"
+    started = Ranks(ranks, folder, kind, PATIENCE, LIMIT, alone=PATIENCE)
+    print(json.dumps([ended.told for ended in started.run(functools.partial(_run, module=module, folder=folder))]))
+
+
 if __name__ == "__main__":
-    _start(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.distributed.ranks import BACKEND, WORLD, cases_of, outcomes
 from tests.forks import python
 
 PROGRAMS = ("parallel_data", "sharded", "flat", "tensors", "differing", "pipelines")
+if importlib.util.find_spec("transformers"):
+    PROGRAMS += ("losses",)
 
 
 @pytest.fixture(scope="module")

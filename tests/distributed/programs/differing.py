@@ -125,7 +125,7 @@ class Unread(torch.autograd.Function):
 def case_one_compiles_late():
     def run(model):
         if dist.get_rank():
-            time.sleep(2)
+            time.sleep(0.3)
         return train(model, batches())
 
     for way in (lambda m: ddp(dovetail.compile(m)), lambda m: dovetail.compile(ddp(m))):
@@ -172,7 +172,7 @@ def case_independent_collectives_keep_their_order():
 
 
 def case_a_peer_that_never_comes_is_waited_for_no_longer_than_the_group_allows():
-    group = dist.new_group(timeout=timedelta(seconds=3), backend="gloo")
+    group = dist.new_group(timeout=timedelta(seconds=1), backend="gloo")
     compiled = dovetail.compile(lambda x: collectives.all_reduce(x.sin(), "sum", group) * 2, fullgraph=True)
     compiled(torch.ones(3))
     if dist.get_rank():

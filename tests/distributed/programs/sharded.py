@@ -82,28 +82,14 @@ def case_layers_compiled_and_then_sharded():
     trains_and_compiles_once(compiled_then_sharded)
 
 
-def case_layers_sharded_and_then_compiled():
-    trains_and_compiles_once(sharded_then_compiled)
-
-
-def case_layers_compiled_in_place_and_then_sharded():
-    trains_and_compiles_once(compiled_in_place_then_sharded)
-
-
-def case_layers_sharded_and_then_compiled_in_place():
-    trains_and_compiles_once(sharded_then_compiled_in_place)
-
-
-def case_the_whole_compiled_and_then_sharded():
-    trains_and_compiles_once(whole_compiled_then_sharded)
-
-
 def case_the_whole_sharded_and_then_compiled():
     trains_and_compiles_once(sharded_then_whole_compiled)
 
 
-def case_the_whole_sharded_and_then_compiled_in_place():
-    trains_and_compiles_once(whole_compiled_in_place)
+def case_other_orders_and_in_place():
+    for way in [way for way in WAYS if way not in TWO]:
+        print(way.__name__, flush=True)
+        same_training(Blocks, sharded, way)
 
 
 def case_parameters_stay_gathered_until_the_backward_pass():

@@ -9,7 +9,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed import _functional_collectives as collectives
-from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -380,3 +380,76 @@ def case_sums_of_partial_results_are_reduced_once():
 
 def case_spread_layers_compile_once():
     compiles_once(dovetail.compile(spread(Blocks(3).to(DEVICE))))
+
+
+# ---------------------------------------------------------------- tensors that are spread over the ranks
+
+
+def own_part(tensor):
+    local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return None if local is None else local.detach() + 0  # which waits for what is on its way
+
+
+def outcome(function, inputs):
+    inputs = [t.detach().requires_grad_(t.requires_grad) for t in inputs]
+    result = function(*inputs)
+    if result.requires_grad:
+        local = result.to_local() if isinstance(result, DTensor) else result
+        local.sum().backward()
+    gradients = [t.grad for t in inputs]
+    if isinstance(function, nn.Module):
+        gradients += [p.grad for p in function.parameters()]
+        function.zero_grad()
+    spread = [(t.placements, t.shape) for t in (result, *gradients) if isinstance(t, DTensor)]
+    return [own_part(t) for t in (result, *gradients)], spread, result.requires_grad
+
+
+def kernels_of(function, *inputs, most):
+    """Names of all that runs: at most so many kernels, and what eager mode computes."""
+    compiled = dovetail.compile(function, fullgraph=True)
+    found = [outcome(compiled, inputs) for _ in range(2)]  # before eager has asked how anything is laid out
+    expected = outcome(function, inputs)
+    for each in found:
+        torch.testing.assert_close(each[0], expected[0])
+        assert each[1:] == expected[1:]
+    with torch.profiler.profile() as profile:
+        outcome(compiled, inputs)
+    names = [event.name for event in profile.events()]
+    assert any(name.startswith("dovetail graph") for name in names), names
+    ran = [name for name in names if name.startswith("k") and name[1].isdigit()]
+    assert len(ran) <= most, ran
+    return names
+
+
+def placed(*sizes, where, grad=False):
+    return distribute_tensor(drawn_by(1, *sizes), mesh(), [where]).requires_grad_(grad)
+
+
+def case_what_is_computed_of_parts_is_kernels():
+    ranks = mesh()
+
+    def made(x):
+        return DTensor.from_local(x * 2, ranks, [Shard(0)], run_check=False).cos().to_local()
+
+    given = placed(4, 8, where=Shard(0)), placed(4, 8, where=Replicate())
+    kernels_of(lambda t, u: ((t * u).sin() + 1).relu(), *given, most=1)
+    kernels_of(lambda t: (t.sin() * 2 + t).exp(), placed(4, 8, where=Shard(1), grad=True), most=2)
+    kernels_of(made, drawn_by(1, 4, 4).requires_grad_(), most=3)
+
+
+def case_other_placements_are_collectives():
+    def gathered(t):
+        return (t * 2).redistribute(placements=[Replicate()]).to_local().sin()
+
+    names = kernels_of(gathered, placed(4, 8, where=Shard(0), grad=True), most=4)
+    assert names.count("_c10d_functional::all_gather_into_tensor") == 1
+    split = placed(4, 8, where=Shard(1)), placed(8, 4, where=Shard(0))
+    names = kernels_of(lambda t, u: (t @ u).full_tensor() * 2, *split, most=1)
+    assert names.count("_c10d_functional::all_reduce") == 1
+    assert not any("wrap_tensor" in name for name in names)
+
+
+def case_a_layer_split_by_columns_and_one_by_rows_take_one_collective():
+    model = parallelize_module(Sequence().to(DEVICE), mesh(), PLAN)
+    names = kernels_of(model, drawn_by(1, 4, 8), most=9)
+    assert names.count("_c10d_functional::all_reduce") == 2 and not any("Redistribute" in name for name in names)
