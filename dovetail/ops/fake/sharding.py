@@ -1,12 +1,14 @@
 """How distributed tensors are laid out after an operator, while what they are made of is recorded.
 
 PyTorch finds out by running the operator on fake tensors of its own, of the whole tensor's size. Those are no part of
-the program: modes that record must not see them.
+the program: modes that record must not see them. So what it asks with is replaced once, by what looks at whether this
+thread is recording: others are not disturbed.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,21 +18,31 @@ from torch.utils._python_dispatch import _disable_current_modes
 _MODULE, _ASKED = "torch.distributed.tensor._sharding_prop", "_propagate_tensor_meta_non_cached"
 
 
+class _Here(threading.local):
+    recording = False
+
+
+_here = _Here()
+
+
 @contextmanager
 def out_of_sight() -> Iterator[None]:
-    """Inside, these questions are asked with no mode in force."""
+    """Inside, this thread asks these questions with no mode in force."""
     asks: Any = getattr(sys.modules.get(_MODULE), "ShardingPropagator", None)
-    if asks is None:
-        yield
-        return
-    own = getattr(asks, _ASKED)
-
-    def without_modes(propagator: Any, schema: Any) -> Any:
-        with _disable_current_modes():
-            return own(propagator, schema)
-
-    setattr(asks, _ASKED, without_modes)
+    if asks is not None and getattr(asks, _ASKED).__module__ != __name__:
+        setattr(asks, _ASKED, _without_modes(getattr(asks, _ASKED)))
+    before, _here.recording = _here.recording, True
     try:
         yield
     finally:
-        setattr(asks, _ASKED, own)
+        _here.recording = before
+
+
+def _without_modes(own: Any) -> Any:
+    def asked(propagator: Any, schema: Any) -> Any:
+        if not _here.recording:
+            return own(propagator, schema)
+        with _disable_current_modes():
+            return own(propagator, schema)
+
+    return asked
