@@ -19,6 +19,7 @@ from dovetail.normalize.passes.join_collectives import reduce_sums_once
 from dovetail.normalize.passes.literals import compute_literals
 from dovetail.normalize.passes.max_pools import write_out_pools
 from dovetail.normalize.passes.no_ops import fold
+from dovetail.normalize.passes.origins import compute_where_wanted
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
@@ -37,6 +38,8 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     """The same meaning in fewer operators. `backward_nodes`: those of a backward half."""
     remove_dead(aten)
     compute_literals(aten)
+    if options.numerics != "eager":
+        compute_where_wanted(aten)
     fold(aten)
     merge_common(aten, options.fewer_collectives, backward_nodes)
     if options.fewer_collectives and options.numerics != "eager":

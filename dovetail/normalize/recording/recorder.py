@@ -115,6 +115,7 @@ class AtenRecorder(FakeMode):
         if found is None:
             name = f"constant_{len(self.constants)}"
             found = self._reals[id(real)] = self.placeholder(name, real, fresh)
+            self.inputs[-1].first.meta["fresh"] = fresh
             self.constants[self.inputs[-1].first.name] = real
         return found
 
