@@ -17,6 +17,7 @@ from torch import nn
 import dovetail
 from dovetail.codegen.host import graph_segments
 from dovetail.runtime.call import program
+from dovetail.runtime.gpu import graphs as cuda_recordings
 from dovetail.schedule.launch import cuda_graphs
 
 pytestmark = [
@@ -31,6 +32,13 @@ def _randn(*sizes, **kwargs):
 
 def _chain(x):
     return torch.softmax(F.layer_norm(F.gelu(x) + torch.sin(x), x.shape[-1:]), -1)
+
+
+def _begun_on_the_cpu(x):
+    places = torch.arange(len(x))
+    hidden = (places[None] > places[:, None]).to(x.device)
+    x = x.masked_fill(hidden, torch.tensor(-torch.inf)) / torch.sqrt(torch.tensor(x.shape[-1]))
+    return x.softmax(-1)[torch.tensor([0, 2, 5])] * torch.tensor([1.0, 2.0, 3.0]).to(x.device, x.dtype)[:, None]
 
 
 CASES = {
@@ -56,6 +64,13 @@ CASES = {
     "made larger, channels last": (
         lambda x: F.interpolate(x.view(2, 15, -1, 8).permute(0, 3, 1, 2), scale_factor=4.0).sin(), (30, 64),
     ),
+    "averages": (
+        lambda x: F.avg_pool2d(x.view(2, 8, 15, -1), 3, 2, 1, ceil_mode=True, count_include_pad=False).sin(), (30, 64)
+    ),
+    "averages, channels last": (
+        lambda x: F.avg_pool2d(x.view(2, 15, -1, 8).permute(0, 3, 1, 2), 2) + 1, (30, 64),
+    ),
+    "begun on the CPU": (_begun_on_the_cpu, (64, 64)),
     "products": (lambda x: F.relu(x @ x.t()) + 1, (64, 128)),
     "empty": (lambda x: (x[:0] + 1, x[:0].sum(0)), (4, 5)),
 }
@@ -192,6 +207,28 @@ def test_no_more_memory_than_eager():
         run = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
         found.append(int(run.stdout))
     assert found[1] <= found[0] + (8 << 20)
+
+
+def test_what_begins_on_the_cpu_is_recorded(monkeypatch):
+    replayed, replay = [], cuda_recordings.Recorder.replay
+    monkeypatch.setattr(cuda_recordings.Recorder, "replay", lambda *args: replayed.append(0) or replay(*args))
+    compiled, x = dovetail.compile(_begun_on_the_cpu, fullgraph=True), _randn(64, 64)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), _begun_on_the_cpu(x))
+    assert len(replayed) == 2
+
+
+def test_gradients_of_averages():
+    """With padding and the channels last PyTorch's own are wrong in some versions: those of planes are not."""
+    compiled = dovetail.compile(lambda x, n: F.avg_pool2d(x * 2, n, 1, n // 2))
+    for size in (3, 5):
+        for layout in (torch.contiguous_format, torch.channels_last):
+            x = _randn(2, 8, 14, 15).contiguous(memory_format=layout).requires_grad_()
+            planes = x.detach().contiguous().requires_grad_()
+            weight = _randn(2, 8, 14, 15)
+            (compiled(x, size) * weight).sum().backward()
+            (F.avg_pool2d(planes * 2, size, 1, size // 2) * weight).sum().backward()
+            torch.testing.assert_close(x.grad, planes.grad)
 
 
 @pytest.mark.parametrize("before", ["", "the first call", "recording"])
