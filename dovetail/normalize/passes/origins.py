@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.fx
+from torch.utils._python_dispatch import _disable_current_modes
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import on_host
@@ -83,7 +84,8 @@ class _Origins:
 
     def listed(self, node: Node, device: torch.device) -> Node | None:
         try:
-            real = self.constants[node.name].to(device)
+            with _disable_current_modes():
+                real = self.constants[node.name].to(device)
         except (RuntimeError, AssertionError):  # there is no such device here
             return None
         last = [n for n in self.graph.nodes if n.op == "placeholder"][-1]
