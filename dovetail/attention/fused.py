@@ -23,6 +23,7 @@ from dovetail.errors import Unsupported
 from dovetail.ir.aten import NotDifferentiable
 from dovetail.ir.attention import Attention, Ranges, Strides, Tiles
 from dovetail.ir.devices import on_gpu
+from dovetail.ir.gpus import gpu
 from dovetail.ir.template import Template
 from dovetail.ops.calls.flex_attention import narrowed, strides_like
 from dovetail.ops.fake.symbolic.size_questions import all_same, same, symbolic
@@ -124,7 +125,8 @@ class Kernels:
 
     def blocks(self, kind: str) -> Tiles:
         """Of a kernel."""
-        return templates.blocks(kind, self.attention.dtype, max(self.attention.width, self.attention.value_width))
+        a = self.attention
+        return templates.blocks(kind, a.dtype, max(a.width, a.value_width), gpu(self.tensors[0].device).shared)
 
     def shape(self, kind: str) -> tuple[Tiles, Ranges]:
         """Of a kernel: its blocks, and what each of them sees."""

@@ -17,6 +17,7 @@ import torch.fx
 
 from dovetail.codegen.gpu.products import template as written
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.gpus import Rates
 from dovetail.ir.products import Product
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.normalize.recording.templates import wanted
@@ -24,7 +25,7 @@ from dovetail.ops.fake import FakeMode
 from dovetail.ops.own.template import begin, template
 from dovetail.options import Options
 from dovetail.products.aligned import pad_products, products_of, values
-from dovetail.products.choice import GAIN, LARGEST, MOST_PARTS, Rates, library, microseconds, rates
+from dovetail.products.choice import GAIN, LARGEST, MOST_PARTS, library, microseconds, rates
 
 aten = torch.ops.aten
 _LOG = logging.getLogger("dovetail.perf_hints")

@@ -18,12 +18,13 @@ import torch
 import torch.fx
 
 from dovetail.ir.aten import AtenGraph
+from dovetail.ir.gpus import HalfRates
 from dovetail.normalize.passes.no_ops import PERMUTATIONS
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.normalize.recording.templates import wanted
 from dovetail.ops.fake import FakeMode
 from dovetail.options import Options
-from dovetail.products.choice import GAIN, HalfRates, half_rates, misaligned, padded_us
+from dovetail.products.choice import GAIN, half_rates, misaligned, padded_us
 
 aten = torch.ops.aten
 _LOG = logging.getLogger("dovetail.perf_hints")

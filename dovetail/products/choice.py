@@ -7,40 +7,11 @@ an H100 with PyTorch 2.11 (`docs/gpu-kernels.md`): of twelve products the model 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
-
 import torch
 
-from dovetail.ir.devices import GPU
-from dovetail.ir.products import Product, ProductTiles
-from dovetail.ir.records import dataclass
+from dovetail.ir.gpus import HalfRates, Rates, gpu
+from dovetail.ir.products import Product
 
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Of a kind of device, in microseconds: what cuBLAS multiplies in float32 (small: in fewer than 2**33 products) and
-    what is moved in one; tiles that are computed at a time; what they take to begin and end, and a launch; what a tile
-    takes for an element of the sum."""
-
-    multiplied: float
-    multiplied_small: float
-    moved: float
-    at_once: int
-    wave: float
-    launch: float
-    tiles: dict[ProductTiles, float]
-
-
-#: By compute capability. Others multiply by other instructions, which nobody has measured.
-RATES = {
-    (9, 0): Rates(
-        49e6, 41e6, 2.8e6, 264, wave=4.0, launch=2.0,
-        tiles={ProductTiles(128, 64, 4, 3): 0.0389, ProductTiles(64, 64, 4, 4): 0.0242},
-    ),
-}  # fmt: skip
 #: A kernel must be faster by so much: each is one more to compile.
 GAIN = 1.1
 #: Sums are cut into at most so many parts.
@@ -51,7 +22,7 @@ LARGEST = 2**31 - 2**20
 
 def rates(device: torch.device) -> Rates | None:
     """None for a device whose kernels are not known to be faster."""
-    return _measured(RATES, device)
+    return gpu(device).float32
 
 
 def library(product: Product, rate: Rates) -> float:
@@ -74,32 +45,13 @@ def microseconds(product: Product, rate: Rates) -> float:
     return found + split + aligned + joined
 
 
-@dataclass(frozen=True)
-class HalfRates:
-    """Of products of half types on a kind of device, in microseconds: what cuBLAS multiplies and adds in one, also
-    where rows begin at multiples of so many bytes only; what is moved in one; a launch."""
-
-    aligned: float
-    misaligned: dict[int, float]
-    moved: float
-    launch: float
-
-
-#: By compute capability, measured as above.
-HALF_RATES = {(9, 0): HalfRates(550e6, {2: 115e6, 4: 210e6, 8: 230e6}, 2.8e6, launch=2.0)}
 #: Rows of so many elements begin at multiples of 16 bytes.
 _ALIGNED = 8
 
 
 def half_rates(device: torch.device) -> HalfRates | None:
     """None for a device that nobody has measured."""
-    return _measured(HALF_RATES, device)
-
-
-def _measured(table: Mapping[tuple[int, int], T], device: torch.device) -> T | None:
-    if device.type != GPU or not torch.cuda.is_available():
-        return None
-    return table.get(torch.cuda.get_device_capability(device))
+    return gpu(device).half
 
 
 def misaligned(size: int) -> int:

@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 
 import dovetail
+from dovetail.ir.gpus import GPUS, HalfRates
 from dovetail.products import aligned
-from dovetail.products.choice import HALF_RATES, HalfRates, misaligned, padded_us
+from dovetail.products.choice import misaligned, padded_us
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_what_is_left_as_it_is(padded):
 )  # fmt: skip
 def test_what_was_measured(sizes, along, plain_us, padded_alone_us):
     """On an H100: what is padded costs less than it is thought to, and what is not costs more."""
-    rate = HALF_RATES[9, 0]
+    rate = GPUS[9, 0].half
     missing = tuple(misaligned(size) if axis == along else 0 for axis, size in enumerate(sizes))
     plain, padded = padded_us(1, sizes, missing, rate)
     assert 0.5 < plain / plain_us < 1.3

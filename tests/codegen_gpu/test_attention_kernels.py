@@ -14,6 +14,7 @@ from dovetail.attention import ranges as known
 from dovetail.attention.ranges import Grid, ranges
 from dovetail.codegen.gpu import attention as templates
 from dovetail.ir.attention import Tiles
+from dovetail.ir.gpus import GPUS
 from dovetail.ir.template import template_of
 from dovetail.runtime.gpu import templates as launches
 from dovetail.runtime.gpu.loading import to_binary
@@ -271,15 +272,20 @@ def test_settings_that_kernels_do_not_heed(setting, launched):
     assert not launched
 
 
-@pytest.mark.parametrize("width", [64, 128])
-def test_machine_code(width, monkeypatch, launched):
+@pytest.mark.parametrize("capability, width, dtype", [
+    ((8, 6), 256, torch.float32), ((9, 0), 64, torch.bfloat16), ((9, 0), 128, torch.bfloat16),
+])  # fmt: skip
+def test_machine_code(capability, width, dtype, monkeypatch, launched):
+    known = GPUS[capability]
     monkeypatch.setattr(templates, "blocks", CHOSEN)
+    monkeypatch.setattr(fused, "gpu", lambda device: known)
     monkeypatch.setattr(launches, "run", lambda given, code, sizes: launched.append(code) or zeros(code))
-    args = inputs(256, 256, widths=(width, width), dtype=torch.bfloat16)
+    args = inputs(256, 256, widths=(width, width), dtype=dtype)
     program, _ = case(window, alibi, rows=256, keys=256)
-    gradients(dovetail.compile(program), args, torch.ones(1, dtype=torch.bfloat16).expand(1 << 20))
+    gradients(dovetail.compile(program), args, torch.ones(1, dtype=dtype).expand(1 << 20))
     kernels = [launches.kernel_of(template_of(code), HOST) for code in launched]
-    assert len(kernels) == 3 and all(to_binary(k, 90).shared <= 227 << 10 for k in kernels)
+    first, second = capability
+    assert len(kernels) == 3 and all(to_binary(k, 10 * first + second).shared <= known.shared for k in kernels)
 
 
 def test_the_benchmark_is_taken(monkeypatch, launched):

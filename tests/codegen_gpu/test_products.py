@@ -9,9 +9,10 @@ import torch
 
 import dovetail
 from dovetail import products
+from dovetail.ir.gpus import GPUS, Rates
 from dovetail.ir.products import Product, ProductTiles
 from dovetail.ir.template import template_of
-from dovetail.products.choice import RATES, Rates, library, microseconds
+from dovetail.products.choice import library, microseconds
 from dovetail.runtime.gpu import templates as launches
 from dovetail.runtime.gpu.loading import to_binary
 from tests.codegen_gpu.interpreter import launched_template
@@ -121,7 +122,7 @@ def test_gradients(launched):
 @pytest.mark.parametrize("name", ["rows", "columns", "parts that end in a tile", "with a bias"])
 def test_machine_code(name, launched):
     fn, *args = CASES[name]
-    launched.tiles = next(iter(RATES[9, 0].tiles))
+    launched.tiles = next(iter(GPUS[9, 0].float32.tiles))
     dovetail.compile(fn, fullgraph=True)(*args)
     assert to_binary(launches.kernel_of(launched.ran[0], torch.device("cpu")), 90).code.startswith(b"\x7fELF")
 
@@ -136,7 +137,7 @@ def test_machine_code(name, launched):
 )  # fmt: skip
 def test_what_was_measured(m, n, k, by_rows, library_us, kernel_us):
     """On an H100: the kernel with what splits the second matrix, beside cuBLAS."""
-    rate = RATES[9, 0]
+    rate = GPUS[9, 0].float32
     ways = [
         Product(1, m, n, k, (k, 1), k, 0, True, False, False, False, parts, tiles)
         for tiles in rate.tiles

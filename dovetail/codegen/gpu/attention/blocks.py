@@ -20,6 +20,13 @@ _FULL = {
     "query": {64: Tiles(32, 64, 4, 2), 128: Tiles(32, 64, 8, 1), 256: Tiles(16, 64, 8, 1)},
     "key": {64: Tiles(64, 32, 4, 2), 128: Tiles(64, 32, 8, 1), 256: Tiles(64, 16, 8, 1)},
 }
+#: The same where a program has less shared memory than those take: the largest that do with 99 KiB.
+_FULL_IN_LITTLE = {
+    "forward": {64: Tiles(64, 64, 4, 2), 128: Tiles(64, 32, 4, 1), 256: Tiles(32, 32, 8, 1)},
+    "query": {64: Tiles(32, 64, 4, 2), 128: Tiles(32, 32, 8, 1), 256: Tiles(16, 16, 4, 1)},
+    "key": {64: Tiles(64, 32, 4, 2), 128: Tiles(32, 32, 8, 1), 256: Tiles(16, 16, 4, 1)},
+}
+_FULL_TAKES = 192 << 10
 
 
 def widest(dtype: torch.dtype) -> int:
@@ -27,7 +34,8 @@ def widest(dtype: torch.dtype) -> int:
     return max((_FULL if dtype is torch.float32 else _HALF)["forward"])
 
 
-def blocks(kind: str, dtype: torch.dtype, width: int) -> Tiles:
-    """`kind`: forward, or the gradient of the query or of the key."""
-    table = (_FULL if dtype is torch.float32 else _HALF)[kind]
+def blocks(kind: str, dtype: torch.dtype, width: int, shared: int) -> Tiles:
+    """`kind`: forward, or the gradient of the query or of the key. `shared`: bytes of memory that a program has."""
+    full = _FULL if shared >= _FULL_TAKES else _FULL_IN_LITTLE
+    table = (full if dtype is torch.float32 else _HALF)[kind]
     return table[next(most for most in table if width <= most)]
