@@ -23,22 +23,29 @@ def _own_cache() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _frozen_heap() -> None:
+    """A collection of garbage does not look through what all modules have imported: it took a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     """Tests that draw random inputs draw the same ones however they are ordered."""
     if HAS_TORCH:
         import torch
 
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # where no GPU is used, torch.manual_seed writes down who asks: 0.5 ms
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(0)
 
 
 @pytest.fixture(scope="module")
-def small_heap() -> Iterator[None]:
+def small_heap() -> None:
     """For tests that collect garbage often: what others have left in the process is not looked through each time."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture

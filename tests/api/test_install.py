@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import logging
 import os
@@ -17,7 +18,7 @@ import pytest
 import torch
 
 import dovetail
-from tests.forks import python
+from tests.forks import WITH_PYTORCHS_COMPILER, python
 
 X = torch.arange(6.0).reshape(2, 3)
 COMPILE, NAMES = torch.compile, dict(vars(torch.compiler))
@@ -154,17 +155,18 @@ print("fine")
     assert run(program) == "fine"
 
 
-def run(program: str, **environment: str) -> str:
-    done = python("-c", program, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment)
+def run(program: str, imported: tuple[str, ...] = ("torch",), **environment: str) -> str:
+    done = python("-c", program, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment, imported=imported)
     assert done.returncode == 0, done.stderr[-2000:]
     return (done.stdout + done.stderr).strip()
 
 
 def test_the_environment_installs_it() -> None:
     program = "import torch\nimport dovetail\nprint(hasattr(torch.compile(lambda x: x), '_dovetail_dispatcher'))"
-    assert run(program, DOVETAIL_INSTALL="1") == "True"
-    assert run(program, DOVETAIL_INSTALL="0") == run(program) == "False"
-    assert "DOVETAIL_INSTALL takes 1 or 0, not 'perhaps'" in run(program, DOVETAIL_INSTALL="perhaps")
+    asked = functools.partial(run, program, imported=WITH_PYTORCHS_COMPILER)
+    assert asked(DOVETAIL_INSTALL="1") == "True"
+    assert asked(DOVETAIL_INSTALL="0") == asked() == "False"
+    assert "DOVETAIL_INSTALL takes 1 or 0, not 'perhaps'" in asked(DOVETAIL_INSTALL="perhaps")
 
 
 # ---------------------------------------------------------------- modules

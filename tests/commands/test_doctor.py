@@ -46,9 +46,19 @@ for step in range(3):
 """
 
 
+WITH_ARGUMENTS = """
+lines = sys.stdin.read().split()
+open("seen", "a").write(f"{sys.argv[1:]} {lines}\\n")
+sys.exit(3)
+"""
+
+
 def test_a_program_that_is_right(tmp_path: Path) -> None:
-    done = examine(tmp_path, TWO.format(factor=1, backend="'eager'"))
+    """Arguments, input and exit codes are the program's own."""
+    program = TWO.format(factor=1, backend="'eager'") + WITH_ARGUMENTS
+    done = examine(tmp_path, program, words=("--quick", "--out", "x", "-m", "7"), given="a b\nc\n")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "seen").read_text() == 2 * "['--quick', '--out', 'x', '-m', '7'] ['a', 'b', 'c']\n"
     assert "6 calls: Sequential, loss_of." in done.stdout and "Right in every run" in done.stdout
     assert re.search(r"1\. _?io.open is code that capture cannot look into +1x", done.stdout)
     line = r"program.py:10 in loss_of  \[opaque-call\]\n +len\(open\(os.devnull\).name\)\n +\^+\n +Call it outside"
@@ -80,18 +90,6 @@ def test_a_program_that_ends_early_says_what_it_has_printed(tmp_path: Path) -> N
     done = examine(tmp_path, "import argparse\nargparse.ArgumentParser().parse_args()", words=("--unknown",))
     assert done.returncode == 1 and "ends with 2 before it calls anything that could be" in done.stdout
     assert "unrecognized arguments: --unknown" in done.stdout
-
-
-def test_arguments_input_and_exit_codes_are_the_programs_own(tmp_path: Path) -> None:
-    program = """
-lines = sys.stdin.read().split()
-dovetail.compile(lambda x: x + len(lines))(torch.ones(2))
-open("seen", "a").write(f"{sys.argv[1:]} {lines}\\n")
-sys.exit(3)
-"""
-    done = examine(tmp_path, program, words=("--quick", "--out", "x", "-m", "7"), given="a b\nc\n")
-    assert done.returncode == 0 and "1 call: <lambda>." in done.stdout, done.stdout + done.stderr
-    assert (tmp_path / "seen").read_text() == 2 * "['--quick', '--out', 'x', '-m', '7'] ['a', 'b', 'c']\n"
 
 
 def test_another_exit_code_is_a_difference(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.fuzz.late.__main__ import COMMAND
 
 @pytest.mark.parametrize("start", range(0, 40, 10))
 def test_random_programs(start: int) -> None:
-    found = {seed: COMMAND.run(seed).difference for seed in range(start, start + 6)}
+    found = {seed: COMMAND.run(seed).difference for seed in range(start, start + 3)}
     assert {seed: words for seed, words in found.items() if words} == {}
 
 
