@@ -176,9 +176,10 @@ class Request:
 
 
 def imported(name: str, events: Events) -> Any:
-    """A module that only a program that compiles should wait for."""
+    """A module that only a program that compiles should wait for. Who was interrupted while it waited has left the
+    thread that loads it at work."""
     if name in sys.modules:
-        return sys.modules[name]
+        return importlib.import_module(name)
     with events.stage("imports"):
         module = loaded(name)
     grow_old()

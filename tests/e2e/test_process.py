@@ -180,6 +180,32 @@ def test_imports_that_are_interrupted_are_made_again() -> None:
     assert done.stdout.strip() == "fine", done.stderr[-2000:]
 
 
+LEFT_WAITING = """
+import signal, sys, threading, time, torch, dovetail
+
+class Interrupting:
+    "Ctrl-C for who waits for the stages, of which one then takes its time."
+    def find_spec(self, name, path, target=None):
+        if name == "dovetail.building" and threading.current_thread() is not threading.main_thread():
+            sys.meta_path.remove(self)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Interrupting())
+x, compiled = torch.randn(4, 8), dovetail.compile(lambda x: x.sin() * 2, fullgraph=True)
+try: compiled(x)
+except KeyboardInterrupt: assert "dovetail.pipeline" in sys.modules
+else: raise AssertionError("not interrupted")
+torch.testing.assert_close(compiled(x), x.sin() * 2)
+print("fine")
+"""
+
+
+def test_an_import_that_was_left_is_waited_for() -> None:
+    done = run(LEFT_WAITING, DOVETAIL_STRICT="1")
+    assert done.stdout.strip() == "fine", done.stderr[-2000:]
+
+
 LITTLE_ROOM = """
 import resource, warnings, torch, dovetail
 warnings.simplefilter("ignore")
