@@ -163,3 +163,22 @@ def test_what_a_device_computes_again(monkeypatch):
         torch.testing.assert_close(evaluate(schedule(program, Options()), args), evaluate(program, args))
         kept.append(groups(inline(program, False)))
     assert kept == [3, 2]
+
+
+def test_what_is_made_of_one_tensor(monkeypatch):
+    """It is computed where it is read, conversions included."""
+
+    def gradients(x, g, scale, shift):
+        found = x * scale[:, None, None] + shift[:, None, None]
+        inner = torch.where(found <= 0, 0.0, g)
+        return found.relu(), (inner.float() * x).sum((0, 2, 3))
+
+    few = torch.randn(IMAGE.shape[1]).bfloat16()
+    args = IMAGE.bfloat16(), IMAGE.cos().bfloat16(), few, few.cos()
+    program, kept = lowered(gradients, *args), []
+    for price in (5, 10):
+        monkeypatch.setitem(devices.TRAITS, "cpu", replace(devices.TRAITS["cpu"], of_one=price, recomputes=40))
+        found, want = (evaluate(p, args) for p in (schedule(program, Options()), program))
+        torch.testing.assert_close(found, want, rtol=2e-2, atol=2e-2)
+        kept.append(groups(inline(program, False)))
+    assert kept[1] < kept[0]

@@ -146,10 +146,11 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     if any(value.depth > DEEPEST_INLINED or _is_nested(value) for value in values):
         return False
     price = sum(map(cost, values))
-    if len(pieces) == 1 and price <= CHEAP and big_loads(values[0]) <= 1:
-        return True
     store = pieces[0][0]
-    if len(pieces) == 1 and price <= traits(store.buffer.device).recomputes and _at_hand(store, uses):
+    known = traits(store.buffer.device)
+    if len(pieces) == 1 and price <= known.of_one and big_loads(values[0]) <= 1:
+        return True
+    if len(pieces) == 1 and price <= known.recomputes and _at_hand(store, uses):
         return True
     if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
         return False
