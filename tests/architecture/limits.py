@@ -36,7 +36,6 @@ COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/ops/lowering/emit.py:reduce": 22,
     "dovetail/schedule/fusion/arrange.py:_rows": 22,
     "dovetail/schedule/fusion/fuse.py:_common_outer": 21,
-    "dovetail/schedule/fusion/inline.py:_worthwhile": 21,
     "dovetail/schedule/fusion/one_hot.py:_one": 21,
     "dovetail/schedule/memory/in_place.py:_ordered": 21,
 }

@@ -182,3 +182,15 @@ def test_what_is_made_of_one_tensor(monkeypatch):
         torch.testing.assert_close(found, want, rtol=2e-2, atol=2e-2)
         kept.append(groups(inline(program, False)))
     assert kept[1] < kept[0]
+
+
+def test_what_takes_less_time_than_memory(monkeypatch):
+    """A function that two readers want is computed twice where that is faster than to write it."""
+    program = lowered(lambda x: (F.silu(x).mean((2, 3)), F.silu(x) * 2 + x, F.silu(x).amax(1)), IMAGE)
+    kept = []
+    for operations in (0, 12):
+        monkeypatch.setitem(devices.TRAITS, "cpu", replace(devices.TRAITS["cpu"], operations=operations))
+        found, want = (evaluate(p, (IMAGE,)) for p in (schedule(program, Options()), program))
+        torch.testing.assert_close(found, want)
+        kept.append(groups(inline(program, False)))
+    assert kept[1] < kept[0]

@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 import torch
 
 from dovetail.ir import dims
-from dovetail.ir.devices import traits
+from dovetail.ir.devices import Traits, traits
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.liveness import loads, nodes, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import (
@@ -150,7 +150,7 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     known = traits(store.buffer.device)
     if len(pieces) == 1 and price <= known.of_one and big_loads(values[0]) <= 1:
         return True
-    if len(pieces) == 1 and price <= known.recomputes and _at_hand(store, uses):
+    if len(pieces) == 1 and _recomputed(store, price, uses, known):
         return True
     if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
         return False
@@ -172,20 +172,30 @@ def _nesting(dim: Dim) -> int:
     return max((1 + max(_nesting(atom.left), _nesting(atom.right)) for atom in inside), default=0)
 
 
-def _at_hand(store: Store, uses: list[tuple[Group, Load]]) -> bool:
-    """Do the readers together read no more bytes without the value than with it, and with its being stored?"""
+def _recomputed(store: Store, price: int, uses: list[tuple[Group, Load]], known: Traits) -> bool:
+    """Is it computed again by each reader? Where that saves no byte it may still: what is made of it needs no more
+    either then."""
+    saved, again = _saved(store, uses), len({id(group) for group, _ in uses}) - 1
+    few = price <= known.recomputes and big_loads(store.value) == 2
+    return saved >= 0 and (few or 0 < price * again <= known.operations * saved)
+
+
+def _saved(store: Store, uses: list[tuple[Group, Load]]) -> int:
+    """Bytes of an element that the readers together need not read, and nobody stores, where each of them computes the
+    value; below zero where they would read more. -1 where one reader would compute it several times."""
+    size = store.buffer.dtype.itemsize
     own = {load.buffer.name: load.buffer for load in big(store.value)}
     readers: dict[int, list[Load]] = defaultdict(list)
     groups = {id(group): group for group, _ in uses}
     for group, load in uses:
         readers[id(group)].append(load)
-    more = 0
-    for key, found in readers.items():
-        if len(set(found)) > 1 or _repeats(groups[key], found[0]):
-            return False
+    found = size
+    for key, each in readers.items():
+        if len(set(each)) > 1 or _repeats(groups[key], each[0]):
+            return -1
         known = {load.buffer.name for load in loads(groups[key])}
-        more += sum(b.dtype.itemsize for name, b in own.items() if name not in known) - store.buffer.dtype.itemsize
-    return len(own) == 2 and more <= store.buffer.dtype.itemsize
+        found += size - sum(b.dtype.itemsize for name, b in own.items() if name not in known)
+    return found
 
 
 def _repeats(group: Group, load: Load) -> bool:
