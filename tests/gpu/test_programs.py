@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import subprocess
 import sys
@@ -216,6 +217,24 @@ def test_what_begins_on_the_cpu_is_recorded(monkeypatch):
     for _ in range(3):
         torch.testing.assert_close(compiled(x), _begun_on_the_cpu(x))
     assert len(replayed) == 2
+
+
+def test_results_outlive_the_program():
+    """What is left of a program that is gone stays, though memory that nobody uses is given back."""
+    x, held = _randn(512, 512), []
+    for number in range(4):
+        compiled = dovetail.compile(lambda x, number=number: (x * number).sin())
+        for _ in range(3):
+            found = compiled(x)
+        held.append(found)
+        del compiled, found
+        dovetail.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+    others = [torch.full((512, 512), 7.0, device="cuda") for _ in range(16)]
+    for number, found in enumerate(held):
+        torch.testing.assert_close(found, (x * number).sin())
+    assert all(bool((other == 7).all()) for other in others)
 
 
 def test_gradients_of_averages():

@@ -27,7 +27,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     fakes: Any = [SimpleNamespace(replay=lambda k=k: made.events.append(k)) for k in range(3)]
     results = [_Result(constant=value) for value in "abcd"]
     none = torch.empty(0)
-    made.recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, {}, none, frozenset(), ENDS)
+    made.recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, none, frozenset(), ENDS)
     return made
 
 

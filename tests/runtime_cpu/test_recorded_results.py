@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from typing import Any
 
@@ -15,7 +16,7 @@ POOL = torch.arange(6.0)
 
 def recorded(*results: _Result) -> _Recording:
     none = torch.empty(0)
-    return _Recording([], {}, {}, None, list(results), {}, none, frozenset(), [])
+    return _Recording([], {}, {}, None, list(results), none, frozenset(), [])
 
 
 def column() -> _Result:
@@ -49,6 +50,19 @@ def test_it_is_in_use_as_long_as_anything_refers_to_it(use: Any) -> None:
     assert recording.is_free() is not lasts
     del kept
     assert recording.is_free() and not recording.results[0].alive()
+
+
+@pytest.mark.parametrize("use", [lambda t: t, lambda t: t.detach()[:1], lambda t: t.untyped_storage()])
+def test_the_memory_outlives_the_recording(use: Any) -> None:
+    value = torch.arange(3.0)
+    memory, recording = weakref.ref(value), recorded(_result(value, []))
+    kept = use(_handed_out(recording.results, ())[0])
+    del value, recording
+    gc.collect()
+    assert memory() is not None
+    del kept
+    gc.collect()
+    assert memory() is None
 
 
 def test_a_copy_is_the_callers() -> None:

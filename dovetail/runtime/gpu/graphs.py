@@ -68,12 +68,16 @@ class _Result:
 
 
 class _Pooled:
-    """A result in the pool, with a storage that does not own the memory: nobody can give it back, or take more."""
+    """A result in the pool, with a storage that does not own the memory: nobody can give it back, or take more.
+
+    It keeps what does, so that the memory lasts as long as what is handed out, whatever becomes of the recording.
+    """
 
     def __init__(self, value: torch.Tensor) -> None:
         owner, dtype, device = value.untyped_storage(), value.dtype, value.device
         layout = value.storage_offset(), value.shape, value.stride()
         storage = torch._C._construct_storage_from_data_pointer(owner.data_ptr(), device, owner.nbytes())
+        storage.memory = value  # type: ignore[attr-defined]
         self.made = lambda: torch.empty(0, dtype=dtype, device=device).set_(storage, *layout)
         with torch.inference_mode(False):
             self.tensor = self.made()
@@ -92,7 +96,6 @@ class _Recording:
     targets: dict[int, torch.Tensor]  # inputs that are copied, and where to
     memory: torch.Tensor | None  # of numbers
     results: list[_Result]
-    kept: dict[int, torch.Tensor]  # results in the pool, by their place
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
     ends: list[int]  # how many graphs there are up to the end of each bucket of results
@@ -146,7 +149,6 @@ class Recorder:
         self.off = False
         self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
-        self.in_use: list[tuple[_Result, torch.Tensor]] = []  # results of recordings that are gone
         self.stream: Any = None  # of the last replay
 
     def __call__(self, *inputs: Any) -> Any:
@@ -169,8 +171,6 @@ class Recorder:
         if (good is None or good is not recording.good) and not recording.is_where_it_was(inputs):
             return self.moved(key, recording, inputs)
         recording.good = good
-        if self.in_use:
-            self.in_use = [(result, memory) for result, memory in self.in_use if result.alive()]
         if recording.is_free():
             return self.replay(recording, inputs)
         busy = {k for k, result in enumerate(recording.results) if result.alive()}
@@ -219,10 +219,10 @@ class Recorder:
 
     def occupied(self, key: Any, recording: _Recording, busy: set[int], inputs: tuple) -> Sequence[Any]:
         """Results of the call before are in use."""
-        kept = recording.kept
-        size = sum(kept[k].nbytes for k in busy)
+        pooled = {k: result.pooled.tensor for k, result in enumerate(recording.results) if result.pooled is not None}
+        size = sum(pooled[k].nbytes for k in busy)
         saved = max(busy) >= len(recording.results) - self.facts.saved
-        if saved or size > max(SMALL, COPIED * _bytes((*inputs, *kept.values()))):
+        if saved or size > max(SMALL, COPIED * _bytes((*inputs, *pooled.values()))):
             self.report("a call without its CUDA graph: results of the call before are still in use")
             return self.call(*inputs)
         self.copied |= busy
@@ -245,8 +245,6 @@ class Recorder:
             return self.call(*inputs)
         for k in self.copied:
             recording.results[k].copied = True
-        if before is not None:
-            self.in_use += [(result, before.kept[k]) for k, result in enumerate(before.results) if result.alive()]
         self.recordings[key] = recording
         return self.replay(recording, inputs)
 
@@ -275,10 +273,9 @@ class Recorder:
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
         results = [_result(value, given) for value in found]
-        kept = {k: found[k] for k, result in enumerate(results) if result.pooled is not None}
-        _owned.update(v.data_ptr() for v in kept.values())
+        _owned.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
         owned = frozenset(k for k, address in places.items() if address in _owned)
-        return _Recording(graphs.made, places, targets, memory, results, kept, space, owned, graphs.ends)
+        return _Recording(graphs.made, places, targets, memory, results, space, owned, graphs.ends)
 
     def results(self, given: list, graphs: _Graphs) -> Sequence[Any]:
         """Of the program, which is being recorded."""
