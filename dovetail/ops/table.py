@@ -12,7 +12,6 @@ from dovetail.ops.calls import collectives, library_rows
 from dovetail.ops.lowering import (
     activation,
     arithmetic,
-    average_pools,
     comparison,
     creation,
     elementary,
@@ -21,6 +20,7 @@ from dovetail.ops.lowering import (
     movement,
     norm_gradients,
     normalization,
+    pools,
     products,
     reduction,
     scans,
@@ -34,9 +34,9 @@ from dovetail.ops.own import collectives as halves
 from dovetail.ops.own import philox, template, user_kernel
 
 MODULES = (
-    activation, arithmetic, average_pools, collectives, comparison, creation, elementary, gradients, halves, indexing,
-    library_rows, movement, norm_gradients, normalization, philox, products, reduction, scans, scatter, softmax,
-    template, upsampling, user_kernel, views,
+    activation, arithmetic, collectives, comparison, creation, elementary, gradients, halves, indexing, library_rows,
+    movement, norm_gradients, normalization, philox, pools, products, reduction, scans, scatter, softmax, template,
+    upsampling, user_kernel, views,
 )
 
 ROWS: dict[str, Row] = {}

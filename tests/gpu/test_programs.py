@@ -237,16 +237,18 @@ def test_results_outlive_the_program():
     assert all(bool((other == 7).all()) for other in others)
 
 
-def test_gradients_of_averages():
-    """With padding and the channels last PyTorch's own are wrong in some versions: those of planes are not."""
-    compiled = dovetail.compile(lambda x, n: F.avg_pool2d(x * 2, n, 1, n // 2))
-    for size in (3, 5):
+@pytest.mark.parametrize("pool", [F.avg_pool2d, F.max_pool2d], ids=["average", "largest"])
+def test_gradients_of_pools(pool):
+    """PyTorch's own of padded averages with the channels last are wrong in some versions; those of planes are not."""
+    compiled = dovetail.compile(lambda x, n, step: pool(x * 2, n, step, n // 2))
+    for size, step in ((3, 1), (3, 2), (5, 1)):
         for layout in (torch.contiguous_format, torch.channels_last):
             x = _randn(2, 8, 14, 15).contiguous(memory_format=layout).requires_grad_()
             planes = x.detach().contiguous().requires_grad_()
-            weight = _randn(2, 8, 14, 15)
-            (compiled(x, size) * weight).sum().backward()
-            (F.avg_pool2d(planes * 2, size, 1, size // 2) * weight).sum().backward()
+            want, got = pool(planes * 2, size, step, size // 2), compiled(x, size, step)
+            weight = torch.randn_like(want)
+            (got * weight).sum().backward()
+            (want * weight).sum().backward()
             torch.testing.assert_close(x.grad, planes.grad)
 
 

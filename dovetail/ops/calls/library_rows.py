@@ -104,7 +104,7 @@ library("aten::_fft_c2r", shape=fourier.complex_to_real)
 library("aten::convolution", shape=images.convolution, trial=trials.CONVOLVED, fresh=True)
 library("aten::convolution_backward", shape=images.convolution_backward, fresh=True)
 library("aten::cudnn_convolution_relu", "aten::cudnn_convolution_add_relu", fresh=True)
-library("aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward", fresh=True)
+library("aten::max_pool2d_with_indices", fresh=True)
 library("aten::max_unpool2d", shape=images.max_unpool2d, may_raise=True)
 library("aten::max_unpool3d", may_raise=True)
 # The last result takes as many bytes as cuDNN wants.

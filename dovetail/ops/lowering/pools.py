@@ -1,10 +1,12 @@
-"""Averages of small windows of images, and what their backward pass computes.
+"""Small windows of images: averages, and gradients of averages and of the largest elements.
 
     avg_pool2d(x, 2)[n, c, h, w] = (x[n, c, 2h, 2w] + x[n, c, 2h, 2w + 1] + x[n, c, 2h + 1, 2w] + ...) / 4
     its gradient     [n, c, h, w] = g[n, c, h // 2, w // 2] / 4
+    of max_pool2d    [n, c, h, w] = g[n, c, h // 2, w // 2] if places[n, c, h // 2, w // 2] == h * width + w else 0
 
 Each is one read for each element of a window, or for each window that an element is in. PyTorch's kernels for GPUs read
-as often, and with the channels last one by one (gradients of 3 images in a bfloat16 ResNet, H100: 173 us each).
+as often, and with the channels last one by one (gradients of averages of 3 images in a bfloat16 ResNet, H100: 173 us
+each).
 """
 
 from __future__ import annotations
@@ -151,6 +153,33 @@ def avg_pool2d_backward(
 
         def share(window: Indices, inside: Expr) -> Expr:
             return _divided(_element(grad_output, (*plane, *window), inside, dtype), axes, window, divisor_override)
+
+        return build.cast(_sum(each, share), out.dtype)
+
+    return emit.pointwise(out, at)
+
+
+@ROWS("aten::max_pool2d_with_indices_backward")
+def max_pool2d_with_indices_backward(
+    emit: Emitter, out: Spec, grad_output: Value, self: Value, kernel_size: Sequence[int], stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], ceil_mode: bool, indices: Value,
+) -> Any:  # fmt: skip
+    """Each place adds up what comes from the windows whose largest element it is."""
+    axes = _axes(out.sizes, kernel_size, stride, padding, ceil_mode, False)
+    reads = 2 * math.prod(-(-a.window // a.stride) for a in axes)
+    if not _in_loops(grad_output, reads) or any(n != 1 for n in dilation):
+        return NotImplemented
+    dtype, width = opmath(out.dtype), out.sizes[-1]
+
+    def at(place: Indices) -> Expr:
+        plane, (row, column) = place[:-2], place[-2:]
+        here, counts = build.index(row * width + column), grad_output.sizes[-2:]
+        each = [axis.windows(at, n) for axis, at, n in zip(axes, (row, column), counts, strict=True)]
+
+        def share(window: Indices, inside: Expr) -> Expr:
+            found = _element(grad_output, (*plane, *window), inside, dtype)
+            largest = build.eq(_element(indices, (*plane, *window), inside, torch.int64), here)
+            return build.where(largest, found, build.const(0, dtype))
 
         return build.cast(_sum(each, share), out.dtype)
 

@@ -1,4 +1,4 @@
-"""Averages of windows in loops, as GPUs have them: against eager, with gradients, in all layouts."""
+"""Windows of images in loops, as GPUs have them: against eager, with gradients, in all layouts."""
 
 from __future__ import annotations
 
@@ -72,6 +72,35 @@ def test_like_eager(name: str, shape: str) -> None:
 def test_where_the_library_is_called(name: str, calls: int) -> None:
     program = schedule(lowered(lambda x: F.avg_pool2d(x.sin(), **WINDOWS[name]).cos(), image(2, 3, 8, 9)), Options())
     assert sum(isinstance(item, LibraryCall) for item in program.items) == calls
+
+
+LARGEST = {
+    "halves": dict(kernel_size=2),
+    "overlapping": dict(kernel_size=3, stride=2, padding=1),
+    "with gaps": dict(kernel_size=2, stride=3),
+    "cut off": dict(kernel_size=(2, 3), stride=2, ceil_mode=True),
+    "cut off, padded": dict(kernel_size=3, stride=2, padding=1, ceil_mode=True),
+    "many windows": dict(kernel_size=3, stride=1, padding=1),
+    "dilated": dict(kernel_size=2, stride=2, dilation=2),
+}
+
+
+@pytest.mark.parametrize("rounds", [False, True], ids=["all differ", "many are equal"])
+@pytest.mark.parametrize(("name", "shape"), [*itertools.product(LARGEST, IMAGES)])
+def test_gradients_of_the_largest(name: str, shape: str, rounds: bool) -> None:
+    x = IMAGES[shape].round() if rounds else IMAGES[shape]
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return F.max_pool2d(x * 2, **LARGEST[name]).sin()
+
+    theirs, mine = (x.clone(memory_format=torch.preserve_format).requires_grad_() for _ in range(2))
+    want, got = fn(theirs), dovetail.compile(fn, fullgraph=True)(mine)
+    weight = torch.randn(want.shape).to(want.dtype)
+    (want * weight).sum().backward()
+    (got * weight).sum().backward()
+    assert got.stride() == want.stride() and mine.grad.stride() == theirs.grad.stride()
+    rounded_often = {"rtol": 0.02, "atol": 0.03} if x.dtype is torch.bfloat16 else {}
+    torch.testing.assert_close(mine.grad, theirs.grad, **rounded_often)
 
 
 def test_the_library_gets_planes_one_after_the_other() -> None:
