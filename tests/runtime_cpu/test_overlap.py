@@ -162,10 +162,10 @@ class _Recorded:
     """A recording that counts how often it is asked."""
 
     def __init__(self):
-        self.asked, self.good = 0, None
+        self.asked, self.good, self.alone = 0, None, []
 
-    def is_free(self):
-        return True
+    def references(self):
+        return []
 
     def is_where_it_was(self, inputs):
         self.asked += 1

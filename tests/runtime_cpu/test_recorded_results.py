@@ -19,6 +19,10 @@ def recorded(*results: _Result) -> _Recording:
     return _Recording([], {}, {}, None, list(results), none, frozenset(), [])
 
 
+def is_free(recording: _Recording) -> bool:
+    return recording.references() == recording.alone
+
+
 def column() -> _Result:
     return _result(POOL.view(2, 3)[:, 1], [])
 
@@ -41,15 +45,15 @@ def test_each_call_hands_out_a_tensor_of_its_own_over_the_memory() -> None:
 )  # fmt: skip
 def test_it_is_in_use_as_long_as_anything_refers_to_it(use: Any) -> None:
     recording = recorded(column())
-    assert recording.is_free()
+    assert is_free(recording)
     (tensor,) = _handed_out(recording.results, ())
-    assert not recording.is_free() and recording.results[0].alive()
+    assert not is_free(recording) and recording.busy(recording.references()) == {0}
     kept = use(tensor)
     del tensor
     lasts = use is not weakref.ref
-    assert recording.is_free() is not lasts
+    assert is_free(recording) is not lasts
     del kept
-    assert recording.is_free() and not recording.results[0].alive()
+    assert is_free(recording) and not recording.busy(recording.references())
 
 
 @pytest.mark.parametrize("use", [lambda t: t, lambda t: t.detach()[:1], lambda t: t.untyped_storage()])
@@ -69,7 +73,7 @@ def test_a_copy_is_the_callers() -> None:
     result = column()
     result.copied = True
     (tensor,) = _handed_out([result], ())
-    assert recorded(result).is_free() and tensor.tolist() == [1, 4] and tensor.data_ptr() != POOL.data_ptr() + 4
+    assert is_free(recorded(result)) and tensor.tolist() == [1, 4] and tensor.data_ptr() != POOL.data_ptr() + 4
 
 
 def test_nobody_takes_more_memory_than_there_is() -> None:
@@ -85,9 +89,9 @@ def test_inference_tensors_are_those_of_calls_in_inference_mode(made_in: bool, c
         recording = recorded(column())
     with torch.inference_mode(called_in):
         (tensor,) = _handed_out(recording.results, ())
-    assert tensor.is_inference() is called_in and not recording.is_free()
+    assert tensor.is_inference() is called_in and not is_free(recording)
     del tensor
-    assert recording.is_free()
+    assert is_free(recording)
 
 
 def test_what_was_given_is_given_back() -> None:

@@ -63,9 +63,6 @@ class _Result:
     constant: Any = None
     copied: bool = False
 
-    def alive(self) -> bool:
-        return self.pooled is not None and self.pooled.in_use()
-
 
 class _Pooled:
     """A result in the pool, with a storage that does not own the memory: nobody can give it back, or take more.
@@ -81,12 +78,7 @@ class _Pooled:
         self.made = lambda: torch.empty(0, dtype=dtype, device=device).set_(storage, *layout)
         with torch.inference_mode(False):
             self.tensor = self.made()
-        self.storage, self.implementation = storage, storage._cdata
-        # While nothing has been handed out. Tensors refer to the implementation, Python to one object that is it.
-        self.alone, self.python_alone = _REFERENCES(self.implementation), getrefcount(self.storage)
-
-    def in_use(self) -> bool:
-        return _REFERENCES(self.implementation) > self.alone or getrefcount(self.storage) > self.python_alone
+        self.storage = storage
 
 
 @dataclass
@@ -104,15 +96,23 @@ class _Recording:
     def __post_init__(self) -> None:
         self.there: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*self.places, slice(0))  # never one alone
         self.addresses = list(self.places.values())
-        self.pooled = [result.pooled for result in self.results if result.pooled is not None]
+        self.pooled = {k: result.pooled for k, result in enumerate(self.results) if result.pooled is not None}
+        self.storages = [pooled.storage for pooled in self.pooled.values()]
+        self.implementations = [storage._cdata for storage in self.storages]
+        self.alone = self.references()
 
     def is_where_it_was(self, inputs: Sequence[Any]) -> bool:
         """Does every input lie where the recording expects it?"""
         return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
 
-    def is_free(self) -> bool:
-        """Is nothing in use that an earlier call returned?"""
-        return not any(map(_Pooled.in_use, self.pooled))
+    def references(self) -> list[tuple[int, int]]:
+        """To each storage that is handed out: tensors refer to the implementation, Python to an object that is it."""
+        return list(zip(map(_REFERENCES, self.implementations), map(getrefcount, self.storages), strict=True))
+
+    def busy(self, references: list[tuple[int, int]]) -> set[int]:
+        """The places of results that an earlier call returned, and that are in use."""
+        counts = zip(self.pooled, references, self.alone, strict=True)
+        return {k for k, now, alone in counts if now != alone}
 
 
 class _Graphs:
@@ -171,10 +171,10 @@ class Recorder:
         if (good is None or good is not recording.good) and not recording.is_where_it_was(inputs):
             return self.moved(key, recording, inputs)
         recording.good = good
-        if recording.is_free():
+        references = recording.references()
+        if references == recording.alone:
             return self.replay(recording, inputs)
-        busy = {k for k, result in enumerate(recording.results) if result.alive()}
-        return self.occupied(key, recording, busy, inputs)
+        return self.occupied(key, recording, recording.busy(references), inputs)
 
     # ------------------------------------------------------------ when no recording can be replayed
 
@@ -219,7 +219,7 @@ class Recorder:
 
     def occupied(self, key: Any, recording: _Recording, busy: set[int], inputs: tuple) -> Sequence[Any]:
         """Results of the call before are in use."""
-        pooled = {k: result.pooled.tensor for k, result in enumerate(recording.results) if result.pooled is not None}
+        pooled = {k: pooled.tensor for k, pooled in recording.pooled.items()}
         size = sum(pooled[k].nbytes for k in busy)
         saved = max(busy) >= len(recording.results) - self.facts.saved
         if saved or size > max(SMALL, COPIED * _bytes((*inputs, *pooled.values()))):
