@@ -18,6 +18,16 @@ def young():
     return {id(each) for generation in (0, 1) for each in gc.get_objects(generation)}
 
 
+@pytest.fixture
+def thawed():
+    """A heap as programs have it: that of tests is frozen."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
 @pytest.mark.parametrize("count", [process.UNSEEN.few // 2, 2 * process.UNSEEN.few])
 def test_many_new_objects_are_not_looked_through_when_it_comes_back(count):
     gc.collect()

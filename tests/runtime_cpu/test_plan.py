@@ -25,13 +25,13 @@ TEXTS = {
     "nothing": (CallPlan(returned=(WHOLE,), results=1), ""),
     "an overlap": (CallPlan(written=(0,)), """
         if overlapping(inputs):
-            return uncompiled(*inputs)
+            return uncompiled('it writes to a tensor that shares memory with another one', *inputs)
         results = run(*inputs)
         return results
     """),
     "recordings": (CallPlan(written=(0,), recorded=True), """
         if overlapping(inputs):
-            return uncompiled(*inputs)
+            return uncompiled('it writes to a tensor that shares memory with another one', *inputs)
         before, NOW.good = unmoved(), overlap.last
         try:
             results = run(*inputs)
@@ -53,7 +53,7 @@ TEXTS = {
     "what a graph turns that cannot run": (CallPlan(restores=(SETTER,), returned=(WHOLE,), results=1), ""),
     "hooks": (CallPlan(hooked=(0,), becoming=(1,), detached=(1,)), """
         if minds((inputs[0], ), (inputs[1], )):
-            return uncompiled(*inputs)
+            return uncompiled('hooks before it are to see gradients that it does not have one by one', *inputs)
         given = [*inputs]
         given[1] = given[1].detach()
         results = run(*given)
