@@ -13,7 +13,6 @@ import functools
 import itertools
 import math
 import operator
-from typing import Any
 
 import torch
 import torch.fx
@@ -23,6 +22,7 @@ from dovetail.ir.devices import traits
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.fake import FakeMode
+from dovetail.ops.lowering.pools import pair
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -51,8 +51,8 @@ def _maximum(write: GraphWriter, pool: Node) -> Node | None:
     """The largest of each window, None where it is not written out."""
     given: tuple = (*pool.args, *_DEFAULTS[len(pool.args) - 2 :])
     x, window, stride, padding, dilation, up = given
-    window, padding, dilation = map(_pair, (window, padding, dilation))
-    stride = _pair(stride) if stride else window
+    window, padding, dilation = map(pair, (window, padding, dilation))
+    stride = pair(stride) if stride else window
     image = x.meta["val"]
     plain = image.dim() == 4 and image.dtype.is_floating_point and traits(image.device).pools
     if not plain or up or math.prod(window) > LARGEST or not all(type(n) is int for n in image.shape):
@@ -73,7 +73,3 @@ def _maximum(write: GraphWriter, pool: Node) -> Node | None:
 
 
 _DEFAULTS: tuple = ([], [0], [1], False)  # of what follows image and window
-
-
-def _pair(value: Any) -> list[int]:
-    return list(value) * 2 if len(value) == 1 else list(value)

@@ -20,7 +20,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import on_host
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.calls.effects import has_effect
+from dovetail.ops.calls.effects import has_effect, stays
 from dovetail.ops.fake import FakeMode, to_fake
 
 aten = torch.ops.aten
@@ -31,16 +31,18 @@ _TAKE = frozenset((aten._to_copy.default, aten.index.Tensor, aten.index_put.defa
 
 def compute_where_wanted(graph: AtenGraph) -> None:
     """In place on the graph."""
+    users = [n for n in graph.graph.nodes if n.target in _TAKE and not stays(n.meta.get("val"))]
+    if not users:
+        return
     origins = _Origins(graph)
-    for node in list(graph.graph.nodes):
+    for node in graph.graph.nodes:
         origins.look_at(node)
     with torch.no_grad(), FakeMode():
-        for node in list(graph.graph.nodes):
-            if node.target in _TAKE and _is_elsewhere(node):
-                for given in node.all_input_nodes:
-                    moved = origins.moved(given, node, node.meta["val"].device)
-                    if moved is not None:
-                        node.replace_input_with(given, moved)
+        for user in users:
+            for given in user.all_input_nodes:
+                moved = origins.moved(given, user, user.meta["val"].device)
+                if moved is not None:
+                    user.replace_input_with(given, moved)
     if origins.made:
         remove_dead(graph)
         origins.forget_unused()
@@ -99,8 +101,3 @@ class _Origins:
         for node in {node for node, _ in self.made if node.op == "placeholder" and not node.users}:
             del self.constants[node.name]
             self.graph.erase_node(node)
-
-
-def _is_elsewhere(node: Node) -> bool:
-    value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and not on_host(value)

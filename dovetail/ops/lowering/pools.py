@@ -77,12 +77,13 @@ def _axes(
     sizes: Sequence[Dim], kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil: bool,
     outside: bool,
 ) -> list[_Axis]:  # fmt: skip
-    windows, paddings = _pair(kernel), _pair(padding)
-    strides = _pair(stride) if stride else windows
+    windows, paddings = pair(kernel), pair(padding)
+    strides = pair(stride) if stride else windows
     return [_Axis(*of, outside, not ceil) for of in zip(sizes[-2:], windows, strides, paddings, strict=True)]
 
 
-def _pair(value: Sequence[int]) -> list[int]:
+def pair(value: Sequence[int]) -> list[int]:
+    """One number for each dimension of an image, of which operators take one for both."""
     return list(value) * 2 if len(value) == 1 else list(value)
 
 
@@ -98,9 +99,9 @@ def _divided(total: Expr, axes: Sequence[_Axis], window: Indices, divisor: int |
 def _sum(of: Sequence[Iterator[tuple[Dim, Expr]]], term: Callable[[Indices, Expr], Expr]) -> Expr:
     """Of what there is at each place, where it is inside."""
     parts = []
-    for pair in itertools.product(*of):
-        inside = reduce(build.and_, (condition for _, condition in pair))
-        found = term(tuple(place for place, _ in pair), inside)
+    for each in itertools.product(*of):
+        inside = reduce(build.and_, (condition for _, condition in each))
+        found = term(tuple(place for place, _ in each), inside)
         parts.append(build.where(inside, found, build.const(0, found.dtype)))
     return reduce(build.add, parts)
 

@@ -175,8 +175,11 @@ def _nesting(dim: Dim) -> int:
 def _recomputed(store: Store, price: int, uses: list[tuple[Group, Load]], known: Traits) -> bool:
     """Is it computed again by each reader? Where that saves no byte it may still: what is made of it needs no more
     either then."""
-    saved, again = _saved(store, uses), len({id(group) for group, _ in uses}) - 1
+    again = len({id(group) for group, _ in uses}) - 1
     few = price <= known.recomputes and big_loads(store.value) == 2
+    if not few and not (known.operations and again > 0):
+        return False
+    saved = _saved(store, uses)
     return saved >= 0 and (few or 0 < price * again <= known.operations * saved)
 
 
