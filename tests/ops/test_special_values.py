@@ -141,3 +141,16 @@ def test_products_of_one_term(name: str, columns: int) -> None:
     x, ones = _values(torch.float32)[:, None].contiguous(), torch.ones(1, columns)
     for given in (x, x[:1], -x[:1]):
         assert _alike(dovetail.compile(PRODUCTS[name])(given, ones), PRODUCTS[name](given, ones)).all()
+
+
+@pytest.mark.parametrize("over", [torch.softmax, torch.log_softmax, torch.logsumexp])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_scores_are_lost_beside_the_least_number(over, dtype):
+    """So rows that a mask hides with it are means; float32 would keep what the scores of float16 differ by."""
+    scores, hidden = torch.randn(6, 40).to(dtype), torch.rand(6, 40) < 0.4
+    hidden[2] = True
+
+    def fn(scores):
+        return over(scores * 2 + torch.zeros_like(scores).masked_fill(hidden, torch.finfo(dtype).min), -1)
+
+    torch.testing.assert_close(dovetail.compile(fn)(scores), fn(scores))

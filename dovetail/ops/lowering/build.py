@@ -113,6 +113,11 @@ def rounded(x: Expr, dtype: torch.dtype) -> Expr:
     return made
 
 
+def as_stored(x: Expr) -> Expr:
+    """The number of a half type that memory would hold, also where it is never stored."""
+    return Op("rounded", (cast(x, torch.float32),), x.dtype)
+
+
 #: Floats reach short integers through a longer one, as in C10: what lies outside wraps around.
 _THROUGH = {torch.uint8: torch.int64, torch.int8: torch.int32, torch.int16: torch.int32}
 

@@ -32,6 +32,13 @@ def _largest(emit: Emitter, self: Value, axes: list[int], dtype: torch.dtype) ->
     return extreme(emit, kept_spec(self, axes, dtype), self, axes, "max", True)
 
 
+def _as_stored(emit: Emitter, self: Value) -> Value:
+    """Beside the least number of float16, which masks add, float32 would keep what scores differ by."""
+    if self.dtype is not torch.float16:
+        return self
+    return emit.pointwise(self.spec, lambda i: build.as_stored(self.at(i)))
+
+
 @ROWS("aten::softmax.int")
 @ROWS("aten::_softmax", shape=shapes.softmax)
 def softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **kwargs: Any) -> Any:
@@ -53,6 +60,7 @@ def _softmax(emit: Emitter, out: Spec, self: Value, dim: int, zero: float | None
     axes = axes_of(self.rank, dim)
     if not self.rank or out.empty:
         return emit.pointwise(out, lambda i: _unless(zero, self.at(i), _of_one(build.cast(self.at(i), wide))))
+    self = _as_stored(emit, self)
     largest = _largest(emit, self, axes, wide)
 
     def shifted(indices: Indices) -> Expr:
@@ -92,6 +100,7 @@ def log_softmax(emit: Emitter, out: Spec, self: Value, dim: int, *args: Any, **k
     axes = axes_of(self.rank, dim)
     if not self.rank or out.empty:
         return emit.pointwise(out, lambda i: build.log(_of_one(build.cast(self.at(i), wide))))
+    self = _as_stored(emit, self)
     largest = _largest(emit, self, axes, wide)
 
     def shifted(indices: Indices) -> Expr:
@@ -110,7 +119,7 @@ def logsumexp(emit: Emitter, out: Spec, self: Value, dim: Axes, keepdim: bool = 
     if self.dtype not in build.FLOATS or self.spec.empty:
         return NotImplemented
     wide = opmath(self.dtype)
-    axes = axes_of(self.rank, dim)
+    axes, self = axes_of(self.rank, dim), _as_stored(emit, self)
     largest = _largest(emit, self, axes, wide)
 
     def reference(indices: Indices) -> Expr:
