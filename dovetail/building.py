@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -15,7 +14,7 @@ from dovetail.codegen.host import program as host
 from dovetail.codegen.host.library_calls import HAS_OUT
 from dovetail.diagnostics.events import Events
 from dovetail.diagnostics.kernels import kernels_text
-from dovetail.ir.aten import AtenGraph, NoKernels, subprograms
+from dovetail.ir.aten import AtenGraph, Uncompiled, subprograms
 from dovetail.ir.devices import traits
 from dovetail.ir.liveness import writes
 from dovetail.ir.loops import Batch, Group, Program
@@ -58,7 +57,7 @@ def build(
     """From operators to texts. `own`: are its inputs those of the compiled function, unless the callable takes a list?
     `unfold` gives the scheduled program more turns, `divide` buckets, but for one that is run in parts.
 
-    Raises NoKernels if the graph computes where there are none."""
+    Raises Uncompiled if the graph computes where there are no kernels."""
     own = own and not consumes
     stages = in_stages(aten)
     if stages is None and not options.without_graphs:
@@ -91,7 +90,7 @@ def _build(
     """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
     are made anew for each call. `own`: are the others those of the compiled function?"""
     for inner in subprograms(aten):
-        inner.built = tuple(_inner(g, options, events) for g in inner.graphs)
+        inner.built = tuple(build(g, False, options, events, own=False) for g in inner.graphs)
         inner.callables = tuple(
             _callable(g, made, events) for g, made in zip(inner.graphs, inner.built, strict=True)
         )
@@ -132,29 +131,21 @@ def _build(
 def scheduled_loops(
     aten: AtenGraph, options: Options, events: Events, prefix: str
 ) -> tuple[Program, Program]:
-    """As lowered, and scheduled. Raises NoKernels."""
+    """As lowered, and scheduled. Raises Uncompiled."""
     with events.stage(f"{prefix}lower"):
         multiply_in_kernels(aten, options)
         pad_products(aten, options)
         loops = lower(aten, options)
     events.artifact("lowered", lambda: program_text(loops))
     if why := no_kernels(loops):
-        raise NoKernels(why)
+        raise Uncompiled(why)
     with events.stage(f"{prefix}schedule"):
         return loops, schedule(loops, options)
 
 
-def _inner(graph: AtenGraph, options: Options, events: Events) -> Built | None:
-    """A graph that an operator runs; None if PyTorch is to run it."""
-    with suppress(NoKernels):
-        return build(graph, False, options, events, own=False)
-    return None
-
-
-def _callable(graph: AtenGraph, built: Built | None, events: Events) -> Compiled:
-    """A graph that an operator runs, and what it has become."""
-    plain = interpreter(graph)
-    return plain if built is None else load_call(CallPlan(checks=built.checks), built.load(events), plain)[0]
+def _callable(graph: AtenGraph, built: Built, events: Events) -> Compiled:
+    """Of a graph that an operator runs, and what it has become."""
+    return load_call(CallPlan(checks=built.checks), built.load(events), interpreter(graph))[0]
 
 
 def unrecorded(program: Program, options: Options, waits: str) -> str:

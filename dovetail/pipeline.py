@@ -213,6 +213,7 @@ _COMPILE: dict[str, Callable[[torch.fx.GraphModule, Sequence[Any], Options, Even
 }
 
 MOST_PARTIAL = 8  # backward programs of a function for some of its results; further ones run operator by operator
+FURTHER = "it is from some of the results, and a program for these would be one too many"
 
 #: Compiles one functional graph, `(graph, consumes, options, events, prefix of stages)`; raises Uncompiled.
 #: `consumes`: its callable takes a list of the inputs, which it empties.
@@ -335,6 +336,8 @@ class Stages:
             builder = self.builder if few else _operators
             if there in irregular:
                 raise NoPartial(irregular[there])
+            if not few:
+                telling(events)("a backward pass", FURTHER)
             try:
                 unfold = None if unfolding is None else unfolding(absent)
                 program = builder(graph, True, self.options, events, "backward ", unfold=unfold, divide=divide)

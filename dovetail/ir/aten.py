@@ -93,7 +93,7 @@ class Subprogram:
 
     def __init__(self, name: str, graphs: tuple[AtenGraph, ...], run: Callable[..., list]) -> None:
         self.graphs, self.run = graphs, run
-        self.built: tuple = ()  # what the graphs have become (assembly.Built), None where PyTorch runs one
+        self.built: tuple = ()  # what the graphs have become (assembly.Built)
         self.callables: tuple[Callable[..., Any], ...] = ()
         self.__name__ = self._name = f"dovetail::{name}"
         self._schema = torch._C.parse_schema(f"dovetail::{name}(Tensor[] inputs) -> Tensor[]")
@@ -156,10 +156,6 @@ class Uncompiled(Exception):
     def __init__(self, reason: str, stack: tuple[Location, ...] = ()) -> None:
         super().__init__(reason)
         self.stack = stack
-
-
-class NoKernels(Uncompiled):
-    """The graph computes where there are no kernels."""
 
 
 class NotDifferentiable(Uncompiled):

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import dovetail
+from dovetail import pipeline
 from tests.forks import ROOT, python
 
 
@@ -131,6 +132,15 @@ def test_a_backward_pass_that_is_differentiated() -> None:
     assert told(lambda: torch.autograd.grad(compiled(x), x)) == []
     (message,) = told(lambda: torch.autograd.grad(compiled(x), x, create_graph=True))
     assert "PyTorch runs a backward pass of " in message and "differentiated in turn" in message
+
+
+def test_backward_passes_from_more_choices_of_results_than_there_are_programs(monkeypatch) -> None:
+    monkeypatch.setattr(pipeline, "MOST_PARTIAL", 1)
+    compiled, x = dovetail.compile(lambda x: (x.sin() * 2, x.cos() * 2, x.exp() * 2), fullgraph=True), weight()
+    results = compiled(x)
+    assert told(lambda: results[0].sum().backward(retain_graph=True)) == []
+    (message,) = told(lambda: [results[k].sum().backward(retain_graph=True) for k in (1, 2, 1)])
+    assert "PyTorch runs a backward pass of " in message and "one too many" in message
 
 
 def test_what_loses_nothing_is_not_warned_of() -> None:
