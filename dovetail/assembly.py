@@ -1,7 +1,7 @@
 """From what the stages made to a callable: texts are loaded, and what callers get is put around them.
 
     Single | Parts | Operators       what one functional graph has become; `load` makes a callable of it
-    Inference | Training             what a captured graph has become; `assemble` makes the callable that an entry calls
+    Inference | Training | ...       what a captured graph has become; `assemble` makes the callable that an entry calls
 
 All of these are data, so that a compilation can be kept and assembled again in another process (`kept/`). Nothing here
 needs a stage.
@@ -22,23 +22,27 @@ from dovetail import targets
 from dovetail.diagnostics.breaks import BREAKS
 from dovetail.diagnostics.events import Events
 from dovetail.errors.codes import CODES
-from dovetail.ir.aten import AtenGraph, JointGraph, Pair, Uncompiled, results_of
+from dovetail.ir.aten import Apart, AtenGraph, JointGraph, Pair, Uncompiled, parts_of, results_of
 from dovetail.ir.callers import users_place
 from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Break
 from dovetail.ir.checks import CHECKING
 from dovetail.ir.kernel import Buckets, HostProgram, Kernel
 from dovetail.ir.launch import GraphFacts
+from dovetail.ir.piece_graph import PieceGraph
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import AUTOCAST_DEVICES
 from dovetail.ops.calls.autograd_calls import steers
-from dovetail.runtime.call import autograd
+from dovetail.runtime.call import autograd, wrapped
 from dovetail.runtime.call import buckets as in_nodes
 from dovetail.runtime.call.autograd import CompiledPair, partly_of, unheard, without_gradient
 from dovetail.runtime.call.double_backward import Replay
+from dovetail.runtime.call.overlap import Overlap
+from dovetail.runtime.call.pieces import PiecesText, load_pieces
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.call.program import load as load_program
 from dovetail.runtime.call.program import load_stages
+from dovetail.runtime.call.view_replay import compile_output_builder
 from dovetail.runtime.dispatch.failure_policy import warn_user
 from dovetail.runtime.dispatch.restore_modes import mode_changes
 from dovetail.runtime.gpu.graphs import BucketRecorder, Recorder, aside
@@ -214,6 +218,31 @@ class Training:
 
 
 @dataclass(frozen=True)
+class InferenceApart:
+    """The program computes what tensors are made of. `inner` is its call, `call` that with the tensors themselves."""
+
+    program: Built
+    apart: Apart
+    inner: CallPlan
+    call: CallPlan
+
+
+@dataclass(frozen=True)
+class TrainingApart:
+    """The same for `Training`. `exposed`: see `wrapped.differentiable`."""
+
+    forward: Built
+    backward: Built
+    pair: Pair
+    apart: Apart
+    random: frozenset[torch.device]
+    once: str
+    exposed: tuple[int, ...]
+    inner: CallPlan
+    call: CallPlan
+
+
+@dataclass(frozen=True)
 class AsCaptured:
     """PyTorch runs the graph, and `why`, unless it was asked to."""
 
@@ -221,8 +250,42 @@ class AsCaptured:
     why: Break | None = None
 
 
-Plan = Inference | Training | AsCaptured
+@dataclass(frozen=True)
+class CutPiece:
+    """A part of the graph, whose inputs look like `fakes`. `places`: the numbers of its inputs, nodes and outputs in
+    the graph. Without a plan it is one node, which PyTorch runs. `grad`: the mode in which it begins."""
+
+    places: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+    fakes: tuple
+    grad: bool
+    plan: Plan | None
+
+    def graph(self, whole: Any) -> PieceGraph:
+        return PieceGraph(whole, self.places, {**whole.meta, REPEATED: False})
+
+
+@dataclass(frozen=True)
+class CutGraph:
+    """Parts of the graph, between which numbers are taken out of tensors and computed with."""
+
+    pieces: tuple[CutPiece, ...]
+    printed: PiecesText
+    call: CallPlan
+
+
+Plan = Inference | Training | InferenceApart | TrainingApart | AsCaptured | CutGraph
 Partial = Callable[[int], tuple[Built, bool]]
+#: For each piece what makes backward programs for some of its results, if it has any; a graph that is whole is one.
+Partials = Sequence[Partial | None]
+
+
+def plans_of(plan: Plan) -> Sequence[Plan | None]:
+    """One for each piece."""
+    return [piece.plan for piece in plan.pieces] if isinstance(plan, CutGraph) else [plan]
+
+
+def trains(plan: Plan) -> bool:
+    return any(isinstance(each, Training) for each in plans_of(plan))
 
 
 # ---------------------------------------------------------------- what calls need
@@ -288,18 +351,24 @@ def written_by(joint: JointGraph) -> list[int]:
 # ---------------------------------------------------------------- callables
 
 
-def assemble(plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, partial: Partial | None = None) -> Compiled:
+def assemble(
+    plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, partials: Partials = (None,)
+) -> Compiled:
     """The callable of the captured graph's inputs, which look like `fakes`.
 
-    `graph` has `forward`, which computes the same, and `meta`. `partial` makes backward programs for some tangents.
+    `graph` has `forward`, which computes the same, and `meta`.
     """
+    if isinstance(plan, CutGraph):
+        return _in_pieces(plan, graph, events, partials)
+    if isinstance(plan, InferenceApart | TrainingApart):
+        return _apart(plan, graph, events)
     if isinstance(plan, AsCaptured):
         if plan.why is not None:
             events.record.uncompiled.append(plan.why)
         return called(plan.call, graph.forward, graph, events)
     if isinstance(plan, Inference):
         return called(plan.call, plan.program.load(events), graph, events, fakes, plan.aten)
-    joint, pair = plan.joint, plan.pair
+    joint, pair, (partial,) = plan.joint, plan.pair, partials
     forward = called(plan.inner, plan.forward.load(events), graph, events, fakes, pair.forward)
     backward, buckets = plan.backward.load(events), plan.backward.buckets
     replay = None if plan.once else Replay(graph.forward, joint, telling(events))
@@ -318,6 +387,41 @@ def assemble(plan: Plan, graph: Any, fakes: Sequence[Any], events: Events, parti
     else:
         run = autograd.differentiable(joint, pair, compiled)
     return called(plan.call, run, graph, events, fakes, joint.aten)
+
+
+def _apart(plan: InferenceApart | TrainingApart, graph: Any, events: Events) -> Compiled:
+    apart, aten, given = plan.apart, plan.apart.aten, parts_given(plan.apart)
+    outputs = compile_output_builder(aten.returned, given, results_of(aten))
+    if isinstance(plan, InferenceApart):
+        call = called(plan.inner, plan.program.load(events), graph, events, given, aten)
+        run = wrapped.inference(call, outputs, apart)
+    else:
+        forward = called(plan.inner, plan.forward.load(events), graph, events, given, plan.pair.forward)
+        again, _ = load_call(CallPlan(no_torch_function=True), graph.forward, graph.forward)
+        replay = None if plan.once else wrapped.Again(again, apart, telling(events))
+        backward = plan.backward.load(events)
+        compiled = CompiledPair(forward, backward, wrapped.no_partial, replay, plan.random, plan.once)
+        run = wrapped.differentiable(plan.pair, compiled, outputs, apart, plan.exposed)
+    overlap = Overlap.of([k for k, _ in aten.mutated], given, list(aten.constants.values()))
+    return called(plan.call, wrapped.put_together(run, graph.forward, apart, overlap, telling(events)), graph, events)
+
+
+def parts_given(apart: Apart) -> list:
+    """Fakes of what the inputs are made of."""
+    places = [k for template in apart.inputs for k in parts_of(template)]
+    return [n.meta["val"] for n in apart.aten.graph.nodes if n.op == "placeholder"][: len(places)]
+
+
+def _in_pieces(plan: CutGraph, graph: Any, events: Events, partials: Partials) -> Compiled:
+    made: list[Compiled] = []
+    for piece, partial in zip(plan.pieces, partials, strict=True):
+        part = piece.graph(graph)
+        with torch.set_grad_enabled(piece.grad):
+            inside = piece.plan
+            run = part.forward if inside is None else assemble(inside, part, piece.fakes, events, (partial,))
+            made.append(run)
+    events.artifact("call_code", lambda: plan.printed.text)
+    return called(plan.call, load_pieces(plan.printed, made), graph, events)
 
 
 def called(

@@ -149,7 +149,7 @@ class Compilation:
                         continue
                     captured = self.linked(kept.captured)
                     fakes = [given.fake for given in captured.inputs]
-                    graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partial(name, kept))
+                    graph = assemble(kept.plan, captured.graph, fakes, events, keeping.partials(name, kept))
                     with events.stage("guards"):
                         entry = guards.build(captured, self.fn, graph, self.taken)
                     events.captured = captured

@@ -28,13 +28,19 @@ from dovetail.assembly import (
     AsCaptured,
     Built,
     Compiled,
+    CutGraph,
+    CutPiece,
+    InferenceApart,
     Operators,
     Partial,
+    Partials,
     Plan,
+    TrainingApart,
     assemble,
     called,
     inference,
     left_to_pytorch,
+    parts_given,
     plain_call,
     program_call,
     telling,
@@ -64,8 +70,6 @@ from dovetail.ir.aten import (
     NoPartial,
     Pair,
     Uncompiled,
-    parts_of,
-    results_of,
 )
 from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Captured, MadeForOneCall
 from dovetail.ir.checks import assumed
@@ -89,15 +93,10 @@ from dovetail.ops.fake.wrapped import is_wrapper
 from dovetail.options import Options
 from dovetail.repeats import Irregular, Row, Unfolding
 from dovetail.repeats.graphs import given_backward, whole_aten, whole_joint, whole_pair
-from dovetail.runtime.call.autograd import CompiledPair, partly_of
-from dovetail.runtime.call.overlap import Overlap, several_in_one_place
-from dovetail.runtime.call.pieces import run_in_pieces
-from dovetail.runtime.call.plan import CallPlan
-from dovetail.runtime.call.plan import load as load_call
-from dovetail.runtime.call.view_replay import compile_output_builder
-from dovetail.runtime.call.wrapped import Again, depends, put_together
-from dovetail.runtime.call.wrapped import differentiable as differentiable_whole
-from dovetail.runtime.call.wrapped import inference as inference_whole
+from dovetail.runtime.call.autograd import partly_of
+from dovetail.runtime.call.overlap import several_in_one_place
+from dovetail.runtime.call.pieces import print_pieces
+from dovetail.runtime.call.wrapped import depends
 from dovetail.runtime.dispatch.reentrancy import allowed
 from dovetail.schedule import divided
 
@@ -231,18 +230,23 @@ class Stages:
     events: Events
     builder: Builder
     shortens: bool = False  # are equal turns of the graph compiled a few times, rather than each?
+    piece: int = 0  # of which the graph is, if it is part of another
 
     def compiled(self) -> Compiled:
-        """The callable, which PyTorch runs where there is no other."""
+        plan, partials = self.planned()
+        self.events.planned(plan)
+        return assemble(plan, self.graph, self.fakes, self.events, partials)
+
+    def planned(self) -> tuple[Plan, Partials]:
+        """What the graph becomes: PyTorch runs it where there is nothing else."""
         try:
             return self.made()
         except Uncompiled as error:
-            self.events.planned(AsCaptured(plain_call(self.graph), left_to_pytorch(self.graph.graph, error)))
-            return assemble(self.events.plan, self.graph, self.fakes, self.events)
+            return AsCaptured(plain_call(self.graph), left_to_pytorch(self.graph.graph, error)), (None,)
 
-    def made(self) -> Compiled:
+    def made(self) -> tuple[Plan, Partials]:
         """Raises Uncompiled."""
-        graph, fakes, events = self.graph, self.fakes, self.events
+        graph, fakes = self.graph, self.fakes
         why = turns_settings(graph.graph) or needs_engine(graph.graph, fakes)
         if why is None and takes_numbers_out(graph.graph):
             return self.in_pieces(cut(graph))
@@ -250,27 +254,27 @@ class Stages:
         if used is None:
             raise why or Uncompiled("it computes gradients, and what led to them is differentiated again outside")
         if any(is_wrapper(n.meta.get("fake")) for n in graph.graph.nodes):
-            return self.apart(used)
+            return self.apart(used), (None,)
         plan, partial = self.shortened(used) or self.plan(used)
-        events.planned(plan)
-        return assemble(plan, graph, fakes, events, partial)
+        return plan, (partial,)
 
-    def in_pieces(self, pieces: Sequence[Piece]) -> Compiled:
-        """Each piece as a graph of its own. They are not kept: one callable is made of several plans."""
-        graph, events, made, whole = self.graph, self.events, [], []
-        events.on_plan = None
-        for piece in pieces:
-            part, fakes = piece.graph(graph), piece.fakes()
+    def in_pieces(self, pieces: Sequence[Piece]) -> tuple[Plan, Partials]:
+        """Each piece as a graph of its own."""
+        graph, made, partials = self.graph, list[CutPiece](), list[Partial | None]()
+        numbers = {node: k for k, node in enumerate(graph.graph.nodes)}
+        for k, piece in enumerate(pieces):
+            part, fakes, plan, partial = piece.graph(graph), piece.fakes(), None, None
             part.meta |= {**graph.meta, REPEATED: False}
-            with torch.set_grad_enabled(piece.grad):
-                inside = replace(self, graph=part, fakes=fakes)
-                made.append(part.forward if piece.alone else inside.compiled())
-            whole.append(piece.alone or isinstance(events.plan, AsCaptured))
-        events.plan, makers = None, makers_of(graph.graph.nodes)
+            if not piece.alone:
+                with torch.set_grad_enabled(piece.grad):
+                    plan, (partial,) = replace(self, graph=part, fakes=fakes, piece=k).planned()
+            places = (tuple(map(numbers.__getitem__, nodes)) for nodes in (piece.inputs, piece.nodes, piece.outputs))
+            made.append(CutPiece(tuple(places), tuple(fakes), piece.grad, plan))  # type: ignore[arg-type]
+            partials.append(partial)
+        makers = makers_of(graph.graph.nodes)
         shown = next((k for k, piece in enumerate(pieces) if shows(piece.nodes, makers)), None)
-        run, text = run_in_pieces(graph.graph, pieces, made, shown, shown is not None and whole[shown])
-        events.artifact("call_code", lambda: text)
-        return called(plain_call(graph), run, graph, events)
+        whole = shown is not None and (made[shown].plan is None or isinstance(made[shown].plan, AsCaptured))
+        return CutGraph(tuple(made), print_pieces(graph.graph, pieces, shown, whole), plain_call(graph)), partials
 
     def plan(self, used: Sequence[int]) -> tuple[Plan, Partial | None]:
         """What the graph becomes, and what makes backward programs for some of its results. `used`: see
@@ -345,7 +349,7 @@ class Stages:
                 irregular[there] = f"its turns are not equal: {error}"
                 raise NoPartial(irregular[there]) from error
             if events.on_partial is not None:
-                events.on_partial(there, program, tells_sizes(pair.backward))
+                events.on_partial(self.piece, there, program, tells_sizes(pair.backward))
             return program, tells_sizes(pair.backward)
 
         return made
@@ -406,67 +410,43 @@ class Stages:
 
     # ------------------------------------------------------------ tensors that are made of others
 
-    def apart(self, used: Sequence[int]) -> Compiled:
+    def apart(self, used: Sequence[int]) -> Plan:
         """Computes what the tensors are made of. `used`: see `without_gradients`. Raises Uncompiled."""
-        graph, events = self.graph, self.events
         if used:
             raise KeptWhole("it computes gradients of tensors that are made of others")
         try:
-            with events.stage("normalize"):
-                apart = take_apart(graph, self.fakes, self.options)
-            found = (self.infer_apart if isinstance(apart.program, AtenGraph) else self.train_apart)(apart)
+            with self.events.stage("normalize"):
+                apart = take_apart(self.graph, self.fakes, self.options)
+            plan = (self.infer_apart if isinstance(apart.program, AtenGraph) else self.train_apart)(apart)
         except (Unsupported, RuntimeError) as error:  # of PyTorch's, for its own reasons
             raise KeptWhole(f"it computes with tensors that are made of others: {error}") from error
-        aten = apart.aten
-        written, parts = [k for k, _ in aten.mutated], inputs_of(apart)
-        writable(parts, written)
-        call, reach = found
-        overlap = Overlap.of(written, parts, list(aten.constants.values()))
-        around = replace(plain_call(graph), hooked=partly_of(reach))
-        return called(around, put_together(call, graph.forward, apart, overlap, telling(events)), graph, events)
+        writable(parts_given(apart), [k for k, _ in apart.aten.mutated])
+        return plan
 
-    def infer_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]]:
+    def infer_apart(self, apart: Apart) -> Plan:
         aten = apart.aten
         self.events.artifact("aot_graphs", lambda: aten_text(aten))
-        outputs = compile_output_builder(aten.returned, inputs_of(apart), results_of(aten))
         program = self.builder(aten, False, self.options, self.events)
-        around = replace(program_call(program, aten), no_grad=needs_autograd(self.fakes))
-        call = called(around, program.load(self.events), self.graph, self.events, inputs_of(apart), aten)
-        return inference_whole(call, outputs, apart), ()
+        inner = replace(program_call(program, aten), no_grad=needs_autograd(self.fakes))
+        return InferenceApart(program, apart, inner, plain_call(self.graph))
 
-    def train_apart(self, apart: Apart) -> tuple[Compiled, Sequence[int]]:
-        """And for each input the outputs that its gradient is computed from."""
-        joint, graph, events = apart.program, self.graph, self.events
+    def train_apart(self, apart: Apart) -> Plan:
+        joint = apart.program
         assert isinstance(joint, JointGraph)
         pair = self.pair(joint)
-        outputs = compile_output_builder(joint.aten.returned, inputs_of(apart), results_of(joint.aten))
         halves = self.halves(pair)
-        around = program_call(halves[0], pair.forward)
-        forward = called(around, halves[0].load(events), graph, events, inputs_of(apart), pair.forward)
-        backward = halves[1].load(events)
         once = "writes to its inputs" if joint.aten.mutated else unrepeatable(joint)
         if once and len(apart.tangents) > 1:
             raise KeptWhole(f"it {once}, and a backward pass from some of the results would have to run it again")
-        again = load_call(CallPlan(no_torch_function=True), graph.forward, graph.forward)[0]
-        replay = None if once else Again(again, joint, apart, telling(events))
-        compiled = CompiledPair(forward, backward, _no_partial, replay, draws(pair.forward), once)
-        return differentiable_whole(pair, compiled, outputs, apart, exposed(joint, pair, apart)), depends(pair, apart)
+        call = replace(plain_call(self.graph), hooked=partly_of(depends(pair, apart)))
+        inner, random = program_call(halves[0], pair.forward), draws(pair.forward)
+        return TrainingApart(*halves, pair, apart, random, once, tuple(exposed(joint, pair, apart)), inner, call)
 
 
 def writable(fakes: Sequence[Any], written: Sequence[int]) -> None:
     """Raises Uncompiled where no kernel can write to inputs."""
     if several_in_one_place(fakes, written):
         raise Uncompiled("it writes to a tensor of which several elements share a place in memory")
-
-
-def inputs_of(apart: Apart) -> list:
-    """Fakes of what the inputs are made of."""
-    places = [k for template in apart.inputs for k in parts_of(template)]
-    return [n.meta["val"] for n in apart.aten.graph.nodes if n.op == "placeholder"][: len(places)]
-
-
-def _no_partial(there: int) -> Any:
-    raise InternalError("runtime", "part of a backward pass is not run by the compiled program here")
 
 
 def without_tangents(joint: JointGraph, pair: Pair, absent: Set[str]) -> AtenGraph:
@@ -477,11 +457,12 @@ def without_tangents(joint: JointGraph, pair: Pair, absent: Set[str]) -> AtenGra
 
 
 def partials(
-    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, turns: bool, buckets: Buckets
-) -> Partial:
+    graph: torch.fx.GraphModule, fakes: Sequence[Any], options: Options, events: Events, turns: bool,
+    buckets: Buckets, piece: int,
+) -> Partial:  # fmt: skip
     """What makes backward programs for some of the results of a graph that was compiled for training before. `turns`:
     was it as one of equal turns? (`Training.turns`) `buckets`: those of the backward program."""
-    stages = Stages(graph, fakes, options, events, build, shortens=turns)
+    stages = Stages(graph, fakes, options, events, build, turns, piece)
     if turns:
         found = stages.shortened(())
         if found is None or found[1] is None:

@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from dovetail import guards
-from dovetail.assembly import Plan, Training
+from dovetail.assembly import Plan, trains
 from dovetail.errors import Location
 from dovetail.ir.asked import Asked, files_of
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Continuation
@@ -108,7 +108,7 @@ def pack_entry(captured: Captured, plan: Plan, fn: Any, args: tuple, kwargs: Map
         raise Unkept("it is not compiled as a function of a module")
     apart = {*OWN, *FOUND, *captured.continuations}
     names = {name: v for name, v in captured.names.items() if name not in apart and DEFAULT not in name}
-    calls = operators.calls(captured.graph) if not isinstance(plan, Training) else []
+    calls = [] if trains(plan) else operators.calls(captured.graph)
     own = [operator for call in calls for operator in (call.operator, *operators.overloads(call.operator))]
     graph, inside = pack_graph(captured.graph, own)
     distinct = _objects_of(captured, function, inside, names)

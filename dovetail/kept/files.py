@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from dovetail import targets
-from dovetail.assembly import Built, Inference, Parts, Single, Training
+from dovetail.assembly import Built, Inference, Parts, Single, Training, plans_of
 from dovetail.errors import InvalidArgument
 from dovetail.ir.devices import traits
 from dovetail.ir.kernel import Kernel
@@ -77,17 +77,17 @@ def write(path: Any, model: Any, request: Mapping[str, Any], entries: Any, weigh
 
 def _programs(name: str, data: bytes, store: Store, kept: dict[str, bytes]) -> Iterator[Built]:
     """Of a compilation, with backward programs for some results, which join `kept`."""
-    plan = unpack(data)["plan"]
-    if isinstance(plan, Inference):
-        yield plan.program
-    if isinstance(plan, Training):
-        yield from (plan.forward, plan.backward)
-        for there in range(1, 1 << min(len(plan.joint.tangents), MOST_TANGENTS)):
-            key = partial_key(name, there)
-            found = store.get(key)
-            if found is not None:
-                kept[key] = found
-                yield unpack(found)[0]
+    for k, plan in enumerate(plans_of(unpack(data)["plan"])):
+        if isinstance(plan, Inference):
+            yield plan.program
+        if isinstance(plan, Training):
+            yield from (plan.forward, plan.backward)
+            for there in range(1, 1 << min(len(plan.joint.tangents), MOST_TANGENTS)):
+                key = partial_key(name, k, there)
+                found = store.get(key)
+                if found is not None:
+                    kept[key] = found
+                    yield unpack(found)[0]
 
 
 def _kernels(program: Built) -> list[Kernel]:

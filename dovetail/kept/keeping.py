@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 import torch
 
 from dovetail import guards
-from dovetail.assembly import Built, Partial, Plan, Training
+from dovetail.assembly import Built, CutGraph, Partial, Partials, Plan, Training
 from dovetail.config import config
 from dovetail.diagnostics.events import Events
 from dovetail.ir.captured import Captured
@@ -106,7 +106,7 @@ class Keeping:
 
     def _keep(self, captured: Captured, plan: Plan | None) -> str:
         if plan is None:
-            raise Unkept("tensors that are made of others, or numbers that tensors hold, cut it into parts")
+            raise Unkept("it computes with tensors that are made of others")
         data = self.packed.pop()
         if isinstance(data, Exception):
             raise data
@@ -125,29 +125,38 @@ class Keeping:
         """Has an earlier process left that note?"""
         return config.warm_start and shelf.once_on_shelf(self.store, self.key, self.args, self.kwargs)
 
-    def _keep_partial(self, name: str) -> Callable[[int, Built, bool], None]:
+    def _keep_partial(self, name: str) -> Callable[[int, int, Built, bool], None]:
         store, events = self.store, self.events
 
-        def keep(there: int, program: Built, takes_all: bool) -> None:
+        def keep(piece: int, there: int, program: Built, takes_all: bool) -> None:
             try:
-                store.put(partial_key(name, there), pack((program, takes_all)))
+                store.put(partial_key(name, piece, there), pack((program, takes_all)))
             except Unkept as error:
                 _told(events, NOT_KEPT.format(error.reason))
 
         return keep
 
-    def partial(self, name: str, kept: Kept) -> Partial | None:
-        """Makes backward programs for some results, or takes those that are kept."""
-        plan = kept.plan
+    def partials(self, name: str, kept: Kept) -> Partials:
+        """Make backward programs for some results, or take those that are kept."""
+        plan, whole = kept.plan, kept.captured.graph
+        self.events.on_partial = self._keep_partial(name)
+        if not isinstance(plan, CutGraph):
+            fakes = [given.fake for given in kept.captured.inputs]
+            return [self._partial(name, 0, plan, whole, fakes)]
+        cut = enumerate(plan.pieces)
+        return [self._partial(name, k, each.plan, each.graph(whole), each.fakes) for k, each in cut]
+
+    def _partial(
+        self, name: str, piece: int, plan: Plan | None, graph: Any, fakes: Sequence[Any]
+    ) -> Partial | None:
         if not isinstance(plan, Training):
             return None
-        graph, fakes = kept.captured.graph, [given.fake for given in kept.captured.inputs]
         store, options, events, given, taken = self.store, self.options, self.events, self.given, self.taken
-        events.on_partial = self._keep_partial(name)
         remade: list[Partial] = []
 
         def made(there: int) -> tuple[Built, bool]:
-            data = given.get(partial_key(name, there)) or store.get(partial_key(name, there))
+            key = partial_key(name, piece, there)
+            data = given.get(key) or store.get(key)
             if data is not None:
                 program, takes_all = unpack(data)
                 return program, takes_all
@@ -155,7 +164,8 @@ class Keeping:
                 pipeline = loaded("dovetail.pipeline")
                 with _as_captured(taken):
                     buckets = plan.backward.buckets
-                    remade.append(pipeline.partials(graph.module, fakes, options, events, plan.turns, buckets))
+                    how = plan.turns, buckets, piece
+                    remade.append(pipeline.partials(graph.module, fakes, options, events, *how))
             return remade[0](there)
 
         return made
@@ -181,8 +191,8 @@ def _trim(store: Store) -> None:
         store.trim(config.cache_mib << 20)
 
 
-def partial_key(name: str, there: int) -> str:
-    return shelf.digest(["partial", name, there])
+def partial_key(name: str, piece: int, there: int) -> str:
+    return shelf.digest(["partial", name, piece, there])
 
 
 NOT_KEPT = "the compilation is not kept for other processes: {}"

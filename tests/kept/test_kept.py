@@ -187,6 +187,28 @@ x = torch.ones(2, 3, requires_grad=True)
 dovetail.compile(lambda x: checkpoint(lambda y: layer(y).sin(), x, use_reentrant=False))(x).sum().backward()
 show(x.grad, dovetail.compile(lambda x: torch.func.vmap(torch.func.grad(lambda v: (v**2).sum()))(x))(torch.ones(2, 3)))
 """,
+    "graphs that are cut where numbers are taken out": """
+import math
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        self.register_buffer("seen", torch.zeros(3))
+    def forward(self, x):
+        y = self.a(x).tanh()
+        n = y.detach().abs().sum().item()
+        self.seen.add_(y.detach().sum(0) * n)
+        with torch.no_grad(): k = int((y.sum(0) * n).argmax().item()) + 1
+        z = self.b(y * math.sqrt(n)) * k
+        return z.sin(), (y.cos() * k).sum()
+m = M()
+compiled = dovetail.compile(m, fullgraph=True)
+for rows in (2, 2, 5, 7):
+    first, second = compiled(torch.ones(rows, 3))
+    first.sum().backward(retain_graph=True)
+    (first.sum() + second).backward()
+show(m.a.weight.grad, m.b.weight.grad, m.seen, dovetail.compile(m)(torch.ones(2, 3)))
+""",
     "random numbers and arrays": """
 import random
 import numpy as np

@@ -19,6 +19,7 @@ from torch.fx import Node
 from dovetail.capture.tables.graph_functions import RESHAPING, impure, runs_alone
 from dovetail.ir.aten import Uncompiled
 from dovetail.ir.nodes import name_of, writes
+from dovetail.ir.piece_graph import piece_of
 from dovetail.ir.records import dataclass
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.symbolic.size_questions import symbolic
@@ -42,14 +43,7 @@ class Piece:
 
     def graph(self, root: torch.fx.GraphModule) -> torch.fx.GraphModule:
         """Of `inputs` it computes `outputs`."""
-        made, copies = torch.fx.Graph(), {}
-        for node in self.inputs:
-            copies[node] = made.placeholder(node.name)
-            copies[node].meta = dict(node.meta)
-        for node in self.nodes:
-            copies[node] = made.node_copy(node, copies.__getitem__)
-        made.output(tuple(copies[node] for node in self.outputs))
-        return torch.fx.GraphModule(root, made)
+        return piece_of(root, self.inputs, self.nodes, self.outputs)
 
     def fakes(self) -> list:
         """What the inputs look like."""

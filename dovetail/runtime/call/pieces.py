@@ -16,22 +16,29 @@ from typing import Any
 
 import torch.fx
 
+from dovetail.ir.records import dataclass
 from dovetail.runtime.call.program import LASTING, execute
 
 _numbers = count()
 
 
-def run_in_pieces(
-    graph: torch.fx.Graph, pieces: Sequence[Any], compiled: Sequence[Callable[..., Any]], shown: int | None, whole: bool
-) -> tuple[Callable[..., Any], str]:
-    """What computes the graph by its compiled pieces, and its text. `shown`: the first piece that does what shows; is
-    it known only of the `whole` of it whether it has?"""
-    names: dict[str, Any] = {"set_grad": torch._C._set_grad_enabled}
+@dataclass(frozen=True)
+class PiecesText:
+    """`functions` are those that it computes numbers by; from line `lasting` on, what has been done stays done."""
+
+    text: str
+    functions: dict[str, Any]
+    lasting: int
+
+
+def print_pieces(graph: torch.fx.Graph, pieces: Sequence[Any], shown: int | None, whole: bool) -> PiecesText:
+    """What computes the graph by its pieces. `shown`: the first piece that does what shows; is it known only of the
+    `whole` of it whether it has?"""
+    functions: dict[str, Any] = {}
     lines: list[str] = []
     ends: list[int] = []  # for each piece the number of the line that runs it
     turned = [n.args[0] for n in graph.nodes if n.target is torch._C._set_grad_enabled]
-    for k, (piece, run) in enumerate(zip(pieces, compiled, strict=True)):
-        names[f"piece{k}"] = run
+    for k, piece in enumerate(pieces):
         if turned:
             lines.append(f"set_grad({piece.grad})")
         if piece.outputs:
@@ -40,15 +47,21 @@ def run_in_pieces(
         elif piece.nodes:
             lines.append(f"piece{k}({_listed(piece.inputs)})")
         ends.append(len(lines) + 1)
-        lines += [_number(node, names) for node in piece.numbers]
+        lines += [_number(node, functions) for node in piece.numbers]
         lines += _dropped(pieces, k, graph)
     lines += [f"set_grad({turned[-1]})"] if turned else []
     lines.append(f"return {_text(graph.output_node().args[0])}")
     given = _listed([n for n in graph.nodes if n.op == "placeholder"])
     text = "\n".join([f"def call({given}):", *(f"    {line}" for line in lines), ""])
-    names[LASTING] = {"call": len(lines) + 2 if shown is None else ends[shown] + (not whole)}
-    execute(text, f"<dovetail pieces {next(_numbers)}>", names, name="call")
-    return names.pop("call"), text
+    return PiecesText(text, functions, len(lines) + 2 if shown is None else ends[shown] + (not whole))
+
+
+def load_pieces(printed: PiecesText, compiled: Sequence[Callable[..., Any]]) -> Callable[..., Any]:
+    """A callable of the graph's inputs, which calls a callable for each piece."""
+    names = {"set_grad": torch._C._set_grad_enabled, LASTING: {"call": printed.lasting}, **printed.functions}
+    names |= {f"piece{k}": run for k, run in enumerate(compiled)}
+    execute(printed.text, f"<dovetail pieces {next(_numbers)}>", names, name="call")
+    return names.pop("call")
 
 
 def _listed(nodes: Sequence[Any]) -> str:
@@ -65,13 +78,13 @@ def _dropped(pieces: Sequence[Any], k: int, graph: torch.fx.Graph) -> list[str]:
     return [f"del {_listed(gone)}"] if gone else []
 
 
-def _number(node: torch.fx.Node, names: dict[str, Any]) -> str:
+def _number(node: torch.fx.Node, functions: dict[str, Any]) -> str:
     """`item = x.item()`"""
     args = [_text(a) for a in node.args] + [f"{k}={_text(v)}" for k, v in node.kwargs.items()]
     if node.op == "call_method":
         return f"{node.name} = {args[0]}.{node.target}({', '.join(args[1:])})"
-    function = f"function{len(names)}"
-    names[function] = node.target
+    function = f"function{len(functions)}"
+    functions[function] = node.target
     return f"{node.name} = {function}({', '.join(args)})"
 
 

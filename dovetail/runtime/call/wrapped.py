@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dovetail.errors import InternalError
 from dovetail.ir.aten import (
     RAGGED,
     Apart,
@@ -86,8 +87,8 @@ def inference(call: Call, made: Call, apart: Apart) -> Call:
 class Again(Replay):
     """The captured graph once more, on the tensors themselves."""
 
-    def __init__(self, graph: Call, joint: JointGraph, apart: Apart, left: Callable[[str, str], None]) -> None:
-        super().__init__(graph, joint, left)
+    def __init__(self, graph: Call, apart: Apart, left: Callable[[str, str], None]) -> None:
+        super().__init__(graph, _joint(apart), left)
         self.written = frozenset()
         self.sources = [("output", tangent.output) for tangent in apart.tangents]
 
@@ -123,6 +124,15 @@ def differentiable(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart,
     return calling
 
 
+def _joint(apart: Apart) -> JointGraph:
+    assert isinstance(apart.program, JointGraph)
+    return apart.program
+
+
+def no_partial(there: int) -> Any:
+    raise InternalError("runtime", "part of a backward pass is not run by the compiled program here")
+
+
 def depends(pair: Pair, apart: Apart) -> list[int]:
     """For each input the outputs with a history that its gradient is computed from, as bits."""
     first, bits = 0, []
@@ -149,7 +159,7 @@ class _Saved:
 
 
 def _function(pair: Pair, compiled: CompiledPair, made: Call, apart: Apart, exposed: Sequence[int]) -> Any:
-    joint: JointGraph = apart.program  # type: ignore[assignment]
+    joint = _joint(apart)
     saving = _Saved(pair, apart)
     kept = saving.kept
     outputs_of, gradients_of = making_all(apart.outputs), making_all(apart.gradients)
