@@ -171,7 +171,7 @@ class Compilation:
         """Leave it to other processes: fields of the entry."""
         if self.keeping is None:
             return {}
-        return self.keeping.keep_once() if once else self.keeping.keep(captured, self.events.plan)
+        return self.keeping.keep_once() if once else self.keeping.keep(captured)
 
     def lasting(self, entry: guards.Entry) -> guards.Entry:
         """The entry as one that is used while `after` says so."""

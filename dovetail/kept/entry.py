@@ -115,7 +115,7 @@ def pack_entry(captured: Captured, plan: Plan, fn: Any, args: tuple, kwargs: Map
     numbers = {id(obj): k for k, obj in enumerate(distinct)}
     finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), [numbers[id(obj)] for obj in captured.bound])
     finder.asked = [partial(getattr, each, "answer") for each in captured.asked]
-    possible = routes(captured.guards, captured.asked, fn, function)
+    possible = routes(captured, fn, function)
     known = RouteFinder(distinct, captured, finder, possible, numbers).run()
     asked = [*captured.asked, *_of_files(captured, distinct)]
     return pack({

@@ -3,7 +3,7 @@
     keeping = Keeping.of(fn, args, kwargs, options, events, taken, given)
     for kept in keeping.candidates(own): ...            # what may fit the call, restored
     keeping.pack(captured, plan)                        # while machine code is made
-    keeping.keep(captured, plan)                        # after a compilation
+    keeping.keep(captured)                              # after a compilation
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class Keeping:
             except Exception as error:
                 self.packed.append(error)
 
-    def keep(self, captured: Captured, plan: Plan | None) -> dict[str, Any]:
+    def keep(self, captured: Captured) -> dict[str, Any]:
         """Leave a compilation for other processes: fields of the entry."""
         with self.events.stage("keep"):
             try:
-                return {"kept": self._keep(captured, plan)}
+                return {"kept": self._keep(captured)}
             except Unkept as error:
                 why = error.reason
             except Exception as error:
@@ -104,9 +104,7 @@ class Keeping:
         _told(self.events, NOT_KEPT.format(why))
         return {"unkept": why}
 
-    def _keep(self, captured: Captured, plan: Plan | None) -> str:
-        if plan is None:
-            raise Unkept("it computes with tensors that are made of others")
+    def _keep(self, captured: Captured) -> str:
         data = self.packed.pop()
         if isinstance(data, Exception):
             raise data

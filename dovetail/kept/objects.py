@@ -33,15 +33,12 @@ import torch
 
 from dovetail.errors import Unsupported
 from dovetail.ir import marks
-from dovetail.ir.asked import Asked
 from dovetail.ir.callers import LIBRARY
-from dovetail.ir.captured import Continuation, Point
-from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.captured import Captured, Continuation, Point
+from dovetail.ir.guard import ABSENT, GuardKind
 from dovetail.ir.records import dataclass
-from dovetail.ir.source import (
-    Source,
-    TypeOf,
-)
+from dovetail.ir.source import LOOKS_LIKE, Bound, Computed, Source, TypeOf
+from dovetail.ops.fake.wrapped import Like
 
 
 class Unkept(Unsupported):
@@ -220,6 +217,7 @@ _MAKINGS: dict[Any, Callable[[Any], Any]] = {
     pathlib.PurePath: lambda found: ("path", type(found).__name__, str(found)),
     type(NamedField.first): lambda found: ("field", repr(found.__reduce__()[1])),
     CodeType: lambda found: ("code", code_digest(found)),
+    Like: lambda found: ("like", making((found.facts, found.contexts, found.varying), whole=True)),
     Point: lambda p: ("point", code_digest(p.code), p.at, p.index, p.locals, p.cells, p.stack, p.result),
 }
 
@@ -254,7 +252,8 @@ class Route:
 
     "root", "self", "function", "globals": the callable, what its method belongs to, its function, that one's.
     "module", "namespace", "name": by `steps`, names. "value": it is in `steps`. "path": what `source` leads to.
-    "part": from object number `of`, by `steps`. "answer": to question number `of`.
+    "part": from object number `of`, by `steps`. "answer": to question number `of`. "like": what a tensor at
+    `source` that is made of others is compared with; `steps` are the paths to parts whose sizes vary.
     """
 
     kind: str
@@ -285,7 +284,7 @@ def namespace_of(fn: Any, function: Any) -> dict[str, Any]:
     return found
 
 
-def routes(guards: Sequence[Guard], asked: Sequence[Asked], fn: Any, function: Any) -> dict[int, list[Route]]:
+def routes(captured: Captured, fn: Any, function: Any) -> dict[int, list[Route]]:
     """By the identities of objects, the ways that guards and questions show, and those from the callable itself."""
     found: dict[int, list[Route]] = {id(fn): [Route("root")]}
     found.setdefault(id(function), []).append(Route("function"))
@@ -293,12 +292,17 @@ def routes(guards: Sequence[Guard], asked: Sequence[Asked], fn: Any, function: A
     owner = getattr(fn, "__self__", None)
     if owner is not None:
         found.setdefault(id(owner), []).append(Route("self"))
-    for guard in guards:
-        if guard.kind is GuardKind.ID or guard.kind is GuardKind.EQUAL and type(guard.payload) not in PLAIN:
+    for guard in captured.guards:
+        if isinstance(guard.source, Computed) and guard.source.template == LOOKS_LIKE:
+            check, tensor = guard.source.operands
+            assert isinstance(check, Bound)
+            known = captured.bound[check.index]
+            found.setdefault(id(known), []).append(Route("like", tensor, steps=(known.varying,)))
+        elif guard.kind is GuardKind.ID or guard.kind is GuardKind.EQUAL and type(guard.payload) not in PLAIN:
             found.setdefault(id(guard.payload), []).append(Route("path", guard.source))
         elif guard.kind is GuardKind.TYPE:
             found.setdefault(id(guard.payload), []).append(Route("path", TypeOf(guard.source)))  # type: ignore[arg-type]
-    for k, each in enumerate(asked):
+    for k, each in enumerate(captured.asked):
         found.setdefault(id(each.answer), []).append(Route("answer", of=k))
     return found
 

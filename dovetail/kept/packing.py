@@ -24,19 +24,20 @@ from dovetail.assembly import OnGpu, Operators, Single
 from dovetail.diagnostics.events import Events
 from dovetail.exporting.encoding import SINGLE, SPACES, function_name
 from dovetail.ir import dims, loops
-from dovetail.ir.aten import DATA, AtenGraph, JointGraph, Pair, Subprogram, ends, results_of
+from dovetail.ir.aten import DATA, AtenGraph, Beside, JointGraph, Pair, Subprogram, Whole, ends, results_of
 from dovetail.ir.devices import HOST
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.kernel import HostProgram
 from dovetail.ir.lazy_module import LazyGraphModule
 from dovetail.ir.records import dataclass
-from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, trusted
+from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, making, trusted
 from dovetail.kept.operators import OPERATORS, is_own, signature
 from dovetail.ops.calls.higher_order import Apply
 from dovetail.ops.fake.symbolic.number import symbolic
 from dovetail.ops.fake.symbolic.sizes import Sizes
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size, symint
 from dovetail.ops.fake.tensor import FakeTensor
+from dovetail.ops.fake.wrapped import inner, is_wrapper
 
 LARGEST = 1 << 16  # bytes of a tensor that a program has as a constant
 def pack(value: Any, own: Collection[Any] = ()) -> bytes:
@@ -199,6 +200,9 @@ def _absent() -> Any:
 
 
 def _tensor(tensor: torch.Tensor) -> Any:
+    if is_wrapper(tensor) and all(type(part) is FakeTensor for part in inner(tensor)):
+        # What it looks like is for guards to compare, and what its parts look like stands in the plan.
+        return _made_fake, ((), (), tensor.dtype, tensor.device, 0, tensor.requires_grad, False, False)
     if type(tensor) is FakeTensor:
         facts = tensor.dtype, tensor.device, tensor.storage_offset(), tensor.requires_grad
         return _made_fake, (tuple(tensor.shape), tensor.stride(), *facts, tensor.is_conj(), tensor.is_neg())
@@ -416,6 +420,12 @@ def _made_subprogram(name: str, run: Any, built: Sequence[Single]) -> Subprogram
     return made
 
 
+def _whole(made: Whole) -> Any:
+    """Raises Unkept for a context of which nobody can tell whether that of another process is the same."""
+    making(made.context, whole=True)
+    return Whole, tuple(getattr(made, f.name) for f in fields(Whole))
+
+
 def _pair(pair: Pair) -> Any:
     return Pair, (pair.forward, pair.backward, pair.kept, (), pair.numbers, pair.depends, pair.sizes, pair.kept_names)
 
@@ -451,5 +461,7 @@ _REDUCED: dict[Any, Callable[[Any], Any]] = {
     ModuleType: lambda module: (_module, (module.__name__,)),
     torch._C.DispatchKeySet: lambda keys: (_dispatch_keys, (keys.raw_repr(),)),
     Subprogram: _subprogram,
+    Whole: _whole,
+    Beside: _refused("an object stands among what tensors are made of"),
     (Operators, torch.fx.Node, torch.fx.Graph, torch.nn.Module): _refused("a graph is part of it"),
 }

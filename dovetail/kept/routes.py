@@ -51,6 +51,7 @@ from dovetail.kept.objects import (
     trusted,
 )
 from dovetail.kept.objects import PLAIN as PLAIN_VALUES
+from dovetail.ops.fake.wrapped import like
 
 
 class Finder:
@@ -81,7 +82,8 @@ class Finder:
 
     def follow(self, way: Route) -> Any:
         if way.source is not None:
-            return self.value(way.source)
+            found = self.value(way.source)
+            return like(found, *way.steps) if way.kind == "like" else found
         if way.kind == "part":
             return followed(self.obj(way.of), way.steps)
         if way.kind == "value":
@@ -235,7 +237,7 @@ def _leads(way: Route, obj: Any, finder: Finder, chosen: Mapping[int, Route]) ->
     if any(finder.bound[root.index] not in chosen for root in _roots(way.source)):
         return False
     try:
-        return finder.follow(way) is obj
+        return finder.follow(way) is obj or way.kind == "like"
     except Exception:  # of the program's own
         return False
 

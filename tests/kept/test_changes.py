@@ -26,6 +26,13 @@ def f(x):
     return inner(x) + 1
 show(dovetail.compile(f)(torch.ones(3)))
 """, [("k=2", "k=4"), ("x * k", "x - k")]),
+    "a nested tensor": ("""
+def f(t):
+    return t.sin() * 2
+rows = [torch.ones(2, 4), torch.ones(3, 4)]
+t = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=False)
+show(dovetail.compile(f)(t).values())
+""", [("t.sin", "t.cos"), ("=False", "=True"), ("rows,", "rows[:1],"), ("ones(3, 4)]", "ones(3, 4)] * 2")]),
     "what a closure holds": ("""
 def make(k, table):
     def inner(x):
@@ -146,6 +153,31 @@ show(dovetail.compile(f)(torch.ones(3)))
 """, [("return 2", "return 5"),
       ("x + 1", "x + 2"), ("x * 3", "x * 4"), ("return 4", "return 6"), ("alpha=2", "alpha=3")]),
 }  # fmt: skip
+
+
+OWN_TENSORS = """
+class Doubled(torch.Tensor):
+    def __new__(cls, inner): return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+    def __init__(self, inner): self.inner = inner
+    def __tensor_flatten__(self): return ["inner"], None
+    @staticmethod
+    def __tensor_unflatten__(parts, context, size, stride): return Doubled(parts["inner"])
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        inner = [a.inner if isinstance(a, cls) else a for a in args]
+        return cls(TABLE[0](func(*inner)))
+TABLE = [lambda x: x * 2]
+show(dovetail.compile(lambda x: x.sin() + 1, fullgraph=True)(Doubled(torch.ones(3))).inner)
+"""
+
+
+def test_what_a_tensor_class_of_the_program_does_is_found_out_in_each_process(tmp_path):
+    """Its code has run while compiling, and may have found anything."""
+    texts = [OWN_TENSORS, OWN_TENSORS.replace("x * 2", "x * 3")]
+    found = [processes.run(text, tmp_path) for text in texts]
+    alone = processes.run_all(texts, tmp_path, warm=False)
+    assert [each.shown for each in found] == [each["shown"] for each in alone]
+    assert found[0].shown != found[1].shown
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

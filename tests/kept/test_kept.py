@@ -209,6 +209,30 @@ for rows in (2, 2, 5, 7):
     (first.sum() + second).backward()
 show(m.a.weight.grad, m.b.weight.grad, m.seen, dovetail.compile(m)(torch.ones(2, 3)))
 """,
+    "tensors that are made of others": """
+from torch.testing._internal.two_tensor import TwoTensor
+def f(x, y):
+    y.mul_(2)
+    return (x @ x).sin() + y, x.t(), y
+a = TwoTensor(torch.ones(3, 3), torch.ones(3, 3) * 2).requires_grad_()
+b = TwoTensor(torch.ones(3, 3), torch.zeros(3, 3))
+results = dovetail.compile(f, fullgraph=True)(a, b)
+results[0].sum().backward()
+show([(t.a, t.b) for t in (*results, a.grad, b)], [type(t).__name__ for t in results])
+layer = torch.nn.Linear(4, 4)
+def g(t): return t + torch.nn.functional.gelu(layer(t)), (t * t).values().cos()
+compiled = dovetail.compile(g, fullgraph=True)
+for k in range(3):
+    rows = [torch.full((n, 4), n / 10) for n in (3 + k, 2, 5)]
+    t = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    first, second = compiled(t)
+    (first.values().sum() + second.sum()).backward()
+    show(first.values(), second, t.grad.values(), t.grad.offsets() is t.offsets())
+def h(t):
+    made = torch.ones(4, requires_grad=True)
+    return t * made + 1
+show(dovetail.compile(h)(t).values())
+""",
     "random numbers and arrays": """
 import random
 import numpy as np

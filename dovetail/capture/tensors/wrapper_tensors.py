@@ -18,6 +18,7 @@ from dovetail.capture.outside.code_values import OTHER, Fresh, Outside, WhatCode
 from dovetail.capture.outside.definitions import rely_on_function
 from dovetail.capture.outside.hidden_effects import what_code_does
 from dovetail.capture.process.trusted_code import changeable, trusted, trusted_class
+from dovetail.capture.process.unguarded_facts import alone
 from dovetail.capture.values.base import MISSING, Session
 from dovetail.capture.values.tensor import DISABLED, TensorValue
 from dovetail.errors import Unsupported
@@ -43,6 +44,7 @@ def rely_on_class(s: Session, cls: type) -> None:
         function = getattr(found, "__func__", found)
         if not isinstance(function, FunctionType) or trusted(function.__module__) and trusted_class(cls):
             continue
+        alone(s, f"{cls.__name__}.{name} is run while compiling, and nobody knows all that its code relies on")
         first: Any = Fresh(cls) if name in ("__init__", "__tensor_flatten__") else Outside(cls)
         if name == "__tensor_unflatten__" and isinstance(found, staticmethod):
             first = OTHER
