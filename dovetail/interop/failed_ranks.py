@@ -4,12 +4,15 @@ group, and a peer whose collective fails adds what others left to its own error.
     [rank0]: RuntimeError: [...] Connection closed by peer [127.0.0.1]:4328. [...]
     [rank0]: rank 1 raised IndexError: index 9 is out of bounds
 
-Only errors that nobody catches count. A collective fails with what its library says: gloo's as soon as a peer is gone,
-NCCL's when the group's timeout is over.
+Only errors that nobody catches count, and those that end a process of `multiprocessing`, which catches all: there the
+lines are printed. A collective fails with what its library says: gloo's as soon as a peer is gone, NCCL's when the
+group's timeout is over.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.util
 import os
 import sys
 import time
@@ -33,6 +36,8 @@ def listen() -> None:
     if joined and os.getpid() not in _listening:
         _listening.add(os.getpid())
         sys.excepthook = _with_culprits(sys.excepthook, os.getpid())
+        if multiprocessing.parent_process() is not None:
+            multiprocessing.util.Finalize(None, _with_child, exitpriority=1)
 
 
 _listening: set[int] = set()
@@ -47,6 +52,16 @@ def _with_culprits(before: Hook, process: int) -> Hook:
         before(kind, error, traceback)
 
     return hook
+
+
+def _with_child() -> None:
+    """A process of `multiprocessing` ends: with an error, if one is on its way."""
+    error = sys.exc_info()[1]
+    if isinstance(error, SystemExit) and error.code:  # torch.multiprocessing has caught the error, and told its parent
+        error = error.__context__
+    if distributed.is_initialized() and isinstance(error, Exception):
+        for line in _exchanged(error):
+            print(f"[rank{distributed.get_rank()}]: {line}", file=sys.stderr, flush=True)
 
 
 def _exchanged(error: Exception) -> list[str]:

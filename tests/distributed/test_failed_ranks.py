@@ -9,6 +9,7 @@ import pytest
 from torch import distributed
 
 from dovetail.interop import failed_ranks
+from tests.forks import python
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="no torch.distributed")
 CLOSED = "[third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4328"
@@ -25,6 +26,7 @@ class Rank:
         monkeypatch.setattr(distributed, "is_initialized", lambda: True)
         monkeypatch.setattr(distributed, "get_world_size", lambda: world)
         monkeypatch.setattr(distributed, "get_rank", lambda: self.number)
+        monkeypatch.setattr(distributed, "get_backend_config", lambda: "cpu:gloo")
         monkeypatch.setattr(distributed.distributed_c10d, "_get_default_store", self.default_store)
         monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: shown.append(error))
         failed_ranks.listen()
@@ -63,6 +65,39 @@ def test_a_store_that_is_gone_with_its_rank(monkeypatch: pytest.MonkeyPatch) -> 
     (told,) = rank.ends(1, RuntimeError(CLOSED))
     assert told.startswith("the store of the process group, which rank 0 has") and told.endswith("reset by peer")
     assert rank.ends(1, ValueError("mine")) == []
+
+
+CHILDREN = """
+import multiprocessing
+import torch.multiprocessing
+from torch import distributed
+from dovetail.interop import failed_ranks
+
+def child(index, error):
+    store = distributed.HashStore()
+    store.set("dovetail/raised/1", "IndexError: 9")
+    distributed.is_initialized, distributed.get_world_size, distributed.get_rank = lambda: True, lambda: 2, lambda: 0
+    distributed.get_backend_config = lambda: "cpu:gloo"
+    distributed.distributed_c10d._get_default_store = lambda: store
+    failed_ranks.listen()
+    left = lambda: print("left", store.get("dovetail/raised/0").decode(), flush=True)
+    multiprocessing.util.Finalize(None, left, exitpriority=0)
+    raise error
+
+for error in ValueError("mine"), distributed.DistError("aborted"):
+    own = multiprocessing.get_context("fork").Process(target=child, args=(0, error))
+    own.start()
+    started = torch.multiprocessing.start_processes(child, (error,), 1, join=False, start_method="fork")
+    for process in own, *started.processes:
+        process.join()
+"""
+
+
+def test_an_error_that_ends_a_process_of_multiprocessing() -> None:
+    """It is caught there, by torch.multiprocessing once more, and `sys.excepthook` is not called."""
+    done = python("-c", CHILDREN, timeout=60)
+    assert done.stdout.splitlines() == ["left ValueError: mine"] * 2 + ["left in a collective"] * 2, done.stderr
+    assert done.stderr.count("[rank0]: rank 1 raised IndexError: 9") == 2
 
 
 def test_one_process_adds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
