@@ -70,6 +70,36 @@ def test_one_graph_break_in_a_loop_gives_two_graphs(name):
     assert graphs(loop, torch.ones(3)) == (2, {"explicit-break"})
 
 
+class Dropping(nn.Module):
+    """Leaves layers out at random, where the graph ends in each round."""
+
+    def __init__(self, count, walk):
+        super().__init__()
+        self.layers, self.walk = nn.ModuleList(nn.Linear(3, 3) for _ in range(count)), walk
+
+    def forward(self, x):
+        for found in self.walk(self.layers):
+            if torch.rand([]) < 0.3:
+                continue
+            x = (found[1] if self.walk is enumerate else found)(x).tanh()
+        return x
+
+
+@pytest.mark.parametrize("walk", [iter, enumerate])
+def test_layers_that_are_left_out_at_random(walk):
+    """One graph serves all rounds that are alike, and knows at once that each has a layer of its own."""
+    module, x = Dropping(24, walk), torch.ones(2, 3)
+    torch.manual_seed(0)
+    count, codes = graphs(module, x)
+    assert count <= 6 and codes == {"data-dependent-branch", "outside-iterator"}
+    compiled = dovetail.compile(module, backend="eager")
+    for seed in range(4):
+        torch.manual_seed(seed)
+        found = compiled(x)
+        torch.manual_seed(seed)
+        compare(found, module(x))
+
+
 def test_layers_behind_one_that_breaks():
     model = nn.Sequential(nn.Linear(3, 3), Breaks(), *LAYERS, nn.ReLU())
     assert graphs(model, torch.ones(2, 3)) == (2, {"explicit-break"})

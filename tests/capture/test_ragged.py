@@ -18,10 +18,11 @@ WHOLE = {
     "norm": lambda x: NORM(x) + x, "product": lambda x: x @ torch.ones(4, 3), "softmax": lambda x: x.softmax(-1),
     "sums": lambda x: (x.sum(), x.mean(-1)), "views": lambda x: x.unflatten(-1, (2, 2)).transpose(1, 2),
     "parts": lambda x: x.values() * 2, "made of parts": lambda x: ragged(x.values() * 2, x.offsets()),
+    "unbound": lambda x: ([t + 1 for t in x.unbind()], torch.unbind(x * 2)[1], [row.sum() for row in x]),
     "joined": lambda x: torch.cat([x, x * 2], -1), "in place": lambda x: x.clone().mul_(2), "sizes": lambda x: len(x),
 }  # fmt: skip
 BREAKING = {
-    "ragged size": lambda x: (x.shape, x * 2), "unbound": lambda x: [t + 1 for t in x.unbind()],
+    "ragged size": lambda x: (x.shape, x * 2), "of another dimension": lambda x: raised(x.unbind, 1),
     "attention": lambda x: F.scaled_dot_product_attention(*(x.unflatten(-1, (2, 2)).transpose(1, 2) for _ in "qkv")),
 }  # fmt: skip
 
@@ -31,6 +32,18 @@ def _quiet():
     with warnings.catch_warnings():  # PyTorch calls them a prototype
         warnings.simplefilter("ignore")
         yield
+
+
+def raised(function, *args):
+    try:
+        return function(*args)
+    except RuntimeError as error:
+        return str(error)
+
+
+def test_what_cannot_be_said_of_ragged_rows_has_a_remedy_of_its_own():
+    with pytest.raises(dovetail.Unsupported, match=r"(?s)nested-tensor.*unbind.*Call it outside"):
+        dovetail.compile(lambda x: x.unbind(1), fullgraph=True)(ragged(torch.ones(6, 4), OFFSETS[0]))
 
 
 def ragged(values, offsets):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import BuiltinMethodType, MethodType
 from typing import Any
+
+import torch
 
 from dovetail.bytecode import decode
 from dovetail.capture.breaks.suspended_generators import SHELLS, state_of
@@ -100,8 +103,25 @@ def _fill(s: Session, frame: Frame, point: Point, given: Any, cells: dict[int, C
         else:
             s.guard(source, GuardKind.ALIAS, found.source.base)  # type: ignore[union-attr]
         frame.locals[name] = found
-    for kind in point.below_result:
-        frame.push(NULL if kind == EMPTY else _stacked(s, kind, *next(given)))
+    stack = [(kind, None if kind == EMPTY else next(given)) for kind in point.below_result]
+    if stack and stack[-1][1] is not None and _begins_round(point):
+        _is_one_of_many(s, *stack[-1][1])
+    for kind, value in stack:
+        frame.push(NULL if value is None else _stacked(s, kind, *value))
+
+
+def _begins_round(point: Point) -> bool:
+    """Has a loop just been given an item, which is on top of the stack?"""
+    return point.index == point.at + 1 and decode(point.code).instructions[point.at].name == "FOR_ITER"
+
+
+def _is_one_of_many(s: Session, item: Any, source: Source) -> None:
+    """Other rounds have other modules: what is alike in them shall do."""
+    if type(item) is tuple:  # of `enumerate`, `zip` and `items`
+        for k, part in enumerate(item):
+            _is_one_of_many(s, part, Item(source, k))
+    elif isinstance(item, torch.nn.Module):
+        s.table.varying = replace(s.table.varying, names=s.table.varying.names | {source.name()})
 
 
 def _stacked(s: Session, kind: int, real: Any, source: Source) -> Value:

@@ -28,7 +28,7 @@ from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ops.fake import FakeTensor
 from dovetail.ops.fake.symbolic.sizes import UNEQUAL, undecided
-from dovetail.ops.fake.symbolic.symint import symint
+from dovetail.ops.fake.symbolic.symint import is_size, symint
 from dovetail.ops.fake.symbolic.unbacked import INTEGERS, discovering
 
 Node = torch.fx.Node
@@ -120,7 +120,9 @@ def refuse_unread(s: Session) -> None:
 
 
 def _note(table: Any, size: Any, node: Node, place: int | None) -> None:
-    dim = size.node.dim if isinstance(size, torch.SymInt) else size
+    if isinstance(size, torch.SymInt) and not is_size(size):  # a ragged one, which is no number
+        return
+    dim = size.node.dim if is_size(size) else size
     for symbol in sorted(dims.symbols(dim) & table.sizes.unbacked.keys() - table.unbacked.keys()):
         if dim is dims.of_atom(symbol):
             table.unbacked[symbol] = node, place

@@ -195,7 +195,7 @@ def run_native(s: Session, function: Callable[..., Any], args: list, kwargs: dic
     except (RuntimeError, TypeError, ValueError, IndexError, AssertionError, ZeroDivisionError) as failure:
         error = specialization.retry_as_constants(s, function, args, kwargs, failure)
         name = getattr(function, "__name__", str(function))
-        wrapper_tensors.refuse_ragged(s, name, error, (args, kwargs))
+        wrapper_tensors.refuse_ragged(s, name, error, (getattr(function, "__self__", None), args, kwargs))
         if isinstance(error, NoShapeRule) or isinstance(error, NotImplementedError) and isinstance(function, OPERATORS):
             return s.unsupported("no-shape-rule", f"the result of {name} cannot be predicted: {error}")
         if NO_RULE in str(error):

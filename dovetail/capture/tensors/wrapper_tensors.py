@@ -110,7 +110,10 @@ def note(s: Session, cls: type) -> None:
 def refuse_ragged(s: Session, name: str, error: Exception, given: Any) -> None:
     """What PyTorch's code for ragged tensors raises may be about tensors without elements."""
     if any(isinstance(t, torch.Tensor) and t.layout is torch.jagged for t in pytree.tree_leaves(given)):
-        s.unsupported("nested-tensor", f"{name} of a nested tensor cannot be part of a graph here: {error}")
+        s.unsupported(
+            "nested-tensor", f"{name} of a nested tensor cannot be part of a graph here: {error}",
+            "Call it outside, where the number of rows in each part is known.",
+        )  # fmt: skip
 
 
 def refuse_inside(s: Session, value: TensorValue) -> None:

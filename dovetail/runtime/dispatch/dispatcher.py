@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import nullcontext
 from typing import Any, Protocol
@@ -18,13 +17,13 @@ from torch.autograd import profiler
 
 from dovetail.errors import GraphBreakError, InternalError, Unsupported
 from dovetail.ir.captured import Next
-from dovetail.ir.guard import MISS, Guard, GuardKind
+from dovetail.ir.guard import MISS
 from dovetail.ir.marks import STRICT, note_original
 from dovetail.ir.process import paused_collection
 from dovetail.ir.profiled import region
 from dovetail.ir.recursion_limit import NEAR, ROOM, Room, is_near
-from dovetail.ir.source import Computed, Item, Standing, path
 from dovetail.ir.varying import Varying
+from dovetail.runtime.dispatch.call_differences import changed, changed_modules, changed_rounds
 from dovetail.runtime.dispatch.call_kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
 from dovetail.runtime.dispatch.failure_policy import (
     Fallback,
@@ -409,48 +408,6 @@ class Dispatcher:
 def words_of(fn: Any) -> Callable[[str], str]:
     """Puts a text about what follows a graph break into the program's words."""
     return getattr(fn, "_dovetail_words", str)
-
-
-#: What a container holds, which changes along with the key that a loop uses.
-CONTENTS = (GuardKind.KEYS, GuardKind.LENGTH, GuardKind.CONTAINS)
-
-
-def changed(failed: list) -> list[str]:
-    """The names of the numbers, texts and sizes that changed, if they are all that keeps an entry from fitting.
-
-    Containers may hold something else as well, where a number or text is a key. A float is named in any case: it
-    chooses no path as integers do, and a rate may change along with other things.
-    """
-    guards = [f.guard for f in failed if not f.changed]
-    if not all(g is not None and (_on_contents(g) or _on_module(g)) for g in guards):
-        failed = [f for f in failed if f.changed and type(f.guard.payload) is float]
-    return [name for f in failed for name in f.changed]
-
-
-def changed_modules(found: list[list]) -> set[str]:
-    """The names of the sources that have led to three different modules by now: what is alike in them shall do."""
-    others = Counter(f.guard.source.name() for failed in found for f in failed if _on_module(f.guard))
-    return {name for name, count in others.items() if count > 1}
-
-
-def changed_rounds(found: list[list]) -> set[str]:
-    """The names of iterators in suspended loops that had come further, or less far, in other calls."""
-    guards = [f.guard for failed in found for f in failed if f.guard is not None]
-    return {guard.source.name() for guard in guards if type(guard.source) is Standing}
-
-
-def _on_module(guard: Guard | None) -> bool:
-    return guard is not None and guard.kind is GuardKind.ID and isinstance(guard.payload, weakref.ref)
-
-
-def _on_contents(guard: Guard) -> bool:
-    """Is it about what a container holds, or about the outcome of a test of what is known to change?"""
-    looked_at = (guard.source, *(guard.payload if guard.kind is GuardKind.DISTINCT else ()))
-    if guard.kind in CONTENTS or guard.kind is GuardKind.EQUAL and isinstance(guard.payload, (set, frozenset)):
-        return True
-    if guard.kind is GuardKind.ID and isinstance(guard.source, Computed):
-        return True
-    return any(isinstance(part, Item) for source in looked_at for part in path(source))
 
 
 def to_the_end(call: Callable[..., Any]) -> Callable[..., Any]:
