@@ -124,7 +124,7 @@ def _build(
 
     if not any(traits(d).records for d in devices(scheduled)):
         return Single(text, prefix, consumes)
-    facts = replace(graph_facts(scheduled, saved), moving=frozenset(moving), own=own)
+    facts = replace(graph_facts(scheduled, saved, consumes), moving=frozenset(moving), own=own)
     return Single(text, prefix, consumes, OnGpu(facts, unrecorded(scheduled, options, waits), scheduled))
 
 

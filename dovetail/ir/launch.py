@@ -61,7 +61,8 @@ class GraphFacts:
     advances.
     `dynamic`: are there sizes that differ from call to call? `saved`: so many of the last results are for a backward
     pass. `products`: does it call cuBLAS? `moving`: inputs that lie somewhere else in each call. `own`: are the others
-    all inputs of the compiled function, or known tensors? `later`: for each bucket of results but the last, the inputs
+    all inputs of the compiled function, or known tensors? `shares`: does it take turns in memory with other programs,
+    as halves of a training step do? `later`: for each bucket of results but the last, the inputs
     that are read after it.
     """
 
@@ -74,4 +75,5 @@ class GraphFacts:
     products: bool = False
     moving: frozenset[int] = frozenset()
     own: bool = False
+    shares: bool = False
     later: tuple[tuple[int, ...], ...] = ()

@@ -12,6 +12,7 @@ import torch
 from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import device_scalars, graphs
 from dovetail.runtime.gpu.graphs import BucketRecorder, _Recording, _Result
+from dovetail.runtime.gpu.pools import Pool
 
 BUCKETS = (2, 0), (3,), (1,)
 ENDS = [1, 1, 3]  # graphs up to the end of each bucket: nothing is launched for the second one
@@ -27,7 +28,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     fakes: Any = [SimpleNamespace(replay=lambda k=k: made.events.append(k)) for k in range(3)]
     results = [_Result(constant=value) for value in "abcd"]
     none = torch.empty(0)
-    made.recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, none, frozenset(), ENDS)
+    made.recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS)
     return made
 
 

@@ -14,6 +14,7 @@ from dovetail.runtime.call.overlap import collide, span, unmoved
 from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.gpu.graphs import Recorder
+from dovetail.runtime.gpu.pools import Handed, Pool
 
 
 def grow(x, y):
@@ -162,10 +163,8 @@ class _Recorded:
     """A recording that counts how often it is asked."""
 
     def __init__(self):
-        self.asked, self.good, self.alone = 0, None, []
-
-    def references(self):
-        return []
+        self.asked, self.good = 0, None
+        self.pool, self.handed, self.unknown = Pool(), Handed({}, None), {}
 
     def is_where_it_was(self, inputs):
         self.asked += 1

@@ -10,17 +10,18 @@ import pytest
 import torch
 
 from dovetail.runtime.gpu.graphs import _handed_out, _Recording, _Result, _result
+from dovetail.runtime.gpu.pools import Pool
 
 POOL = torch.arange(6.0)
 
 
 def recorded(*results: _Result) -> _Recording:
-    none = torch.empty(0)
-    return _Recording([], {}, {}, None, list(results), none, frozenset(), [])
+    none, graph = torch.empty(0), object()
+    return _Recording([graph], {}, {}, None, list(results), Pool(), {}, none, frozenset(), [])
 
 
 def is_free(recording: _Recording) -> bool:
-    return recording.references() == recording.alone
+    return not recording.handed.busy()
 
 
 def column() -> _Result:
@@ -47,13 +48,13 @@ def test_it_is_in_use_as_long_as_anything_refers_to_it(use: Any) -> None:
     recording = recorded(column())
     assert is_free(recording)
     (tensor,) = _handed_out(recording.results, ())
-    assert not is_free(recording) and recording.busy(recording.references()) == {0}
+    assert not is_free(recording) and recording.handed.busy() == {0}
     kept = use(tensor)
     del tensor
     lasts = use is not weakref.ref
     assert is_free(recording) is not lasts
     del kept
-    assert is_free(recording) and not recording.busy(recording.references())
+    assert is_free(recording)
 
 
 @pytest.mark.parametrize("use", [lambda t: t, lambda t: t.detach()[:1], lambda t: t.untyped_storage()])

@@ -12,8 +12,8 @@ small, and the program is recorded anew, for nobody knows how long it will be in
 twice: then such a call runs without the recording, as do forward passes while what one saved for its backward pass is
 in use.
 
-Each recording has a pool of memory of its own: in a common one, the temporaries of one would take turns with the
-results of another, which may be in use when it replays. One that takes the place of another takes over its pool.
+A recording has a pool of memory of its own, or takes turns with others (`pools.py`). One that takes the place of
+another takes over its pool.
 
 A program that gives its results in buckets is recorded as a whole, and replayed bucket by bucket.
 """
@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from operator import itemgetter
-from sys import getrefcount
 from typing import Any
 
 import torch
@@ -38,6 +37,7 @@ from dovetail.ir.records import dataclass
 from dovetail.runtime.call.overlap import unmoved
 from dovetail.runtime.call.versions import unchanged, versions
 from dovetail.runtime.gpu import device_scalars
+from dovetail.runtime.gpu.pools import Handed, Pool, Pooled, over, taken_in_turns, unowned
 
 Call = Callable[..., Sequence[Any]]
 #: Recordings of one program: for sizes, and for numbers that are part of it.
@@ -51,43 +51,27 @@ MOVES = 3
 
 _owned: set[int] = set()  # addresses of results in recordings' pools
 _ADDRESS = torch.Tensor.data_ptr
-_REFERENCES = torch._C._storage_Use_Count
 
 
 @dataclass
 class _Result:
     """How one result is handed out: from the pool, or one of the caller's tensors."""
 
-    pooled: _Pooled | None = None
+    pooled: Pooled | None = None
     given: int | None = None  # the place of the input that it is
     constant: Any = None
     copied: bool = False
 
 
-class _Pooled:
-    """A result in the pool, with a storage that does not own the memory: nobody can give it back, or take more.
-
-    It keeps what does, so that the memory lasts as long as what is handed out, whatever becomes of the recording.
-    """
-
-    def __init__(self, value: torch.Tensor) -> None:
-        owner, dtype, device = value.untyped_storage(), value.dtype, value.device
-        layout = value.storage_offset(), value.shape, value.stride()
-        storage = torch._C._construct_storage_from_data_pointer(owner.data_ptr(), device, owner.nbytes())
-        storage.memory = value  # type: ignore[attr-defined]
-        self.made = lambda: torch.empty(0, dtype=dtype, device=device).set_(storage, *layout)
-        with torch.inference_mode(False):
-            self.tensor = self.made()
-        self.storage = storage
-
-
-@dataclass
+@dataclass(eq=False)
 class _Recording:
     graphs: list[torch.cuda.CUDAGraph]  # one after the other
     places: dict[int, int]  # inputs that must be at this address
     targets: dict[int, torch.Tensor]  # inputs that are copied, and where to
     memory: torch.Tensor | None  # of numbers
     results: list[_Result]
+    pool: Pool
+    unknown: dict[int, tuple[int, ...]]  # results of others that may lie in its way: see `Pool.given_back`
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
     ends: list[int]  # how many graphs there are up to the end of each bucket of results
@@ -96,23 +80,12 @@ class _Recording:
     def __post_init__(self) -> None:
         self.there: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*self.places, slice(0))  # never one alone
         self.addresses = list(self.places.values())
-        self.pooled = {k: result.pooled for k, result in enumerate(self.results) if result.pooled is not None}
-        self.storages = [pooled.storage for pooled in self.pooled.values()]
-        self.implementations = [storage._cdata for storage in self.storages]
-        self.alone = self.references()
+        pooled = {k: result.pooled for k, result in enumerate(self.results) if result.pooled is not None}
+        self.handed = Handed(pooled, self.graphs[0])
 
     def is_where_it_was(self, inputs: Sequence[Any]) -> bool:
         """Does every input lie where the recording expects it?"""
         return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
-
-    def references(self) -> list[tuple[int, int]]:
-        """To each storage that is handed out: tensors refer to the implementation, Python to an object that is it."""
-        return list(zip(map(_REFERENCES, self.implementations), map(getrefcount, self.storages), strict=True))
-
-    def busy(self, references: list[tuple[int, int]]) -> set[int]:
-        """The places of results that an earlier call returned, and that are in use."""
-        counts = zip(self.pooled, references, self.alone, strict=True)
-        return {k for k, now, alone in counts if now != alone}
 
 
 class _Graphs:
@@ -145,11 +118,11 @@ class Recorder:
         self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
         self.recordings: dict[Any, _Recording] = {}
         self.moves: dict[Any, int] = {}
-        self.lock = threading.Lock()
+        self.shared = taken_in_turns(_index(facts.device), bool(facts.saved)) if facts.shares else None
+        self.lock = threading.Lock() if self.shared is None else self.shared.lock
         self.off = False
         self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
-        self.stream: Any = None  # of the last replay
 
     def __call__(self, *inputs: Any) -> Any:
         if self.off or torch.cuda.is_current_stream_capturing() or not self.lock.acquire(blocking=False):
@@ -171,10 +144,13 @@ class Recorder:
         if (good is None or good is not recording.good) and not recording.is_where_it_was(inputs):
             return self.moved(key, recording, inputs)
         recording.good = good
-        references = recording.references()
-        if references == recording.alone:
+        busy = recording.handed.busy()
+        if busy:
+            return self.occupied(key, recording, busy, inputs)
+        if recording.pool.is_clear(recording):
             return self.replay(recording, inputs)
-        return self.occupied(key, recording, recording.busy(references), inputs)
+        self.report("recorded anew, in memory of its own: results of other programs are still in use")
+        return self.record(key, inputs, set(recording.places), Pool())
 
     # ------------------------------------------------------------ when no recording can be replayed
 
@@ -188,7 +164,7 @@ class Recorder:
             self.words = 0
             return self.aside(inputs)
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
-        return self.record(key, inputs, same - self.facts.moving)
+        return self.record(key, inputs, same - self.facts.moving, self.shared or Pool())
 
     def aside(self, inputs: tuple) -> Any:
         """A call on the stream of recordings."""
@@ -215,28 +191,28 @@ class Recorder:
             return self.call(*inputs)
         self.moves[key] = self.moves.get(key, 0) + 1
         followed = {k for k in changed if there[k] in _owned}
-        return self.record(key, inputs, set(recording.places) - changed | followed, recording)
+        return self.record(key, inputs, set(recording.places) - changed | followed, recording.pool)
 
     def occupied(self, key: Any, recording: _Recording, busy: set[int], inputs: tuple) -> Sequence[Any]:
         """Results of the call before are in use."""
-        pooled = {k: pooled.tensor for k, pooled in recording.pooled.items()}
+        pooled = {k: pooled.tensor for k, pooled in recording.handed.pooled.items()}
         size = sum(pooled[k].nbytes for k in busy)
         saved = max(busy) >= len(recording.results) - self.facts.saved
         if saved or size > max(SMALL, COPIED * _bytes((*inputs, *pooled.values()))):
             self.report("a call without its CUDA graph: results of the call before are still in use")
             return self.call(*inputs)
         self.copied |= busy
-        return self.record(key, inputs, set(recording.places), recording)
+        return self.record(key, inputs, set(recording.places), recording.pool)
 
     # ------------------------------------------------------------ recording
 
-    def record(self, key: Any, inputs: tuple, same: set[int], before: _Recording | None = None) -> Sequence[Any]:
-        """Records the program, in the place of `before`, and runs it."""
+    def record(self, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
+        """Records the program, in the pool if there is room, and runs it."""
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
         torch.cuda.empty_cache()  # of calls without a recording, which has memory of its own
         try:
-            recording = self.recorded(inputs, same, before and before.graphs[0].pool())
+            recording = self.recorded(inputs, same, pool if pool.has_room() else Pool())
         except (RuntimeError, NotImplementedError) as error:
             self.off = True
             self.report(f"no CUDA graph: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
@@ -248,22 +224,23 @@ class Recorder:
         self.recordings[key] = recording
         return self.replay(recording, inputs)
 
-    def recorded(self, inputs: tuple, same: set[int], pool: Any) -> _Recording:
+    def recorded(self, inputs: tuple, same: set[int], pool: Pool) -> _Recording:
         device = self.facts.device
         if any(isinstance(i, torch.Tensor) and i.device != device for i in inputs):
             raise RuntimeError("an input is on another device")
-        graphs, stream = _Graphs(pool), _stream(device)
+        unknown, stream = pool.given_back(), _stream(device)
+        graphs = _Graphs(pool.name())
         if self.facts.products:
             _take_workspace(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         with torch.no_grad(), torch.cuda.device(device), torch.cuda.stream(stream):
             numbers = [inputs[k] for k in self.facts.numbers]
             memory = device_scalars.words(numbers).to(device) if numbers else None
-            targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
-            given = [targets.get(k, i) for k, i in enumerate(inputs)]
             space = torch.empty(self.words, dtype=torch.int64, device=device)
             graphs.begin()
-            try:
+            try:  # inputs are copied right before a replay, to memory of the pool
+                targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
+                given = [targets.get(k, i) for k, i in enumerate(inputs)]
                 with device_scalars.kept_in(memory, space, graphs.cut) as tables:
                     found = self.results(given, graphs)
             finally:
@@ -275,7 +252,11 @@ class Recorder:
         results = [_result(value, given) for value in found]
         _owned.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
         owned = frozenset(k for k, address in places.items() if address in _owned)
-        return _Recording(graphs.made, places, targets, memory, results, space, owned, graphs.ends)
+        copies = {k: over(unowned(target.untyped_storage()), target) for k, target in targets.items()}
+        told = memory, results, pool, unknown, space, owned, graphs.ends
+        recording = _Recording(graphs.made, places, copies, *told)
+        pool.add(recording, graphs.made[0].pool())
+        return recording
 
     def results(self, given: list, graphs: _Graphs) -> Sequence[Any]:
         """Of the program, which is being recorded."""
@@ -291,11 +272,7 @@ class Recorder:
 
     def begin(self, recording: _Recording, inputs: tuple) -> None:
         facts = self.facts
-        stream = torch.cuda.current_stream(facts.device)
-        if stream != self.stream:
-            if self.stream is not None:  # where results of the last replay may still be read
-                stream.wait_stream(self.stream)
-            self.stream = stream
+        recording.pool.begin(recording, torch.cuda.current_stream(facts.device))
         with torch.no_grad():
             if recording.targets:
                 torch._foreach_copy_(list(recording.targets.values()), [inputs[k] for k in recording.targets])
@@ -430,7 +407,7 @@ def _result(value: Any, given: list) -> _Result:
     storage = value.untyped_storage()
     if any(isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() == storage.data_ptr() for t in given):
         raise RuntimeError("a result is a view of an input")
-    return _Result(_Pooled(value))
+    return _Result(Pooled(value))
 
 
 def _handed_out(results: Sequence[_Result], inputs: Sequence[Any]) -> list:

@@ -41,8 +41,8 @@ def _slow_to_launch(item: Any) -> bool:
     return isinstance(item, Batch) or isinstance(item, LibraryCall) and item.operator is user_kernel_functional
 
 
-def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
-    """For a program on one CUDA device, whose last `saved` results are for a backward pass."""
+def graph_facts(program: Program, saved: int = 0, backward: bool = False) -> GraphFacts:
+    """For a program on one CUDA device, whose last `saved` results are for a backward pass, or that is one."""
     given = program.parameters()
     places = {p.name: k for k, p in enumerate(given)}
     numbers = tuple(places[param.name] for _, param in program.numbers)
@@ -54,4 +54,7 @@ def graph_facts(program: Program, saved: int = 0) -> GraphFacts:
     fixed = tuple(sorted(places[name] for name in called))
     products = any(isinstance(i, LibraryCall) and i.operator in _PRODUCTS for i in program.items)
     later = tuple(needed_later(program))
-    return GraphFacts(device, numbers, fixed, written, bool(program.sizes), saved, products, later=later)
+    shares = (backward or saved > 0) and not program.buckets
+    return GraphFacts(
+        device, numbers, fixed, written, bool(program.sizes), saved, products, shares=shares, later=later
+    )  # fmt: skip

@@ -1,0 +1,270 @@
+"""Recorders of halves of training steps, on a device whose graphs run the program again where it was recorded."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dovetail.ir.launch import GraphFacts
+from dovetail.runtime.gpu import graphs, pools
+from dovetail.runtime.gpu.graphs import Recorder
+from dovetail.runtime.gpu.pools import over, unowned
+from tests.runtime_cpu.simulated import CPU, Memory, Stream
+
+STREAM = Stream()
+LAYERS = 4
+INTO: list[Memory] = []  # of the recording under way
+
+
+class Graph:
+    memory: Memory
+    again: Callable[[], None]
+
+    def capture_begin(self, *pool: Any, capture_error_mode: str) -> None:
+        (self.memory,) = pool or (Memory(),)
+        self.memory.graphs.add(self)
+        INTO[:] = [self.memory]
+
+    def capture_end(self) -> None:
+        INTO.clear()
+
+    def replay(self) -> None:
+        self.again()
+
+    def pool(self) -> Memory:
+        return self.memory
+
+
+class Simulated(Recorder):
+    """A program that writes to temporaries before it reads its inputs."""
+
+    def aside(self, inputs: tuple) -> Any:
+        return self.call(*inputs)
+
+    def results(self, given: list, made: Any) -> Any:
+        (memory,) = INTO
+        temporaries = [memory.block(memory.take()) for _ in range(2)]
+        found = [memory.take() for _ in self.call(*given)]
+        blocks = list(map(memory.block, found))
+        places = [over(unowned(tensor.untyped_storage()), tensor) for tensor in given]
+
+        def again() -> None:
+            for block in temporaries:
+                memory.write(block, -2, STREAM)
+            for block, value in zip(blocks, [value.item() for value in self.call(*places)], strict=True):
+                memory.write(block, value, STREAM)
+
+        made.made[-1].again = again
+        return found
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def empty_cache() -> None:
+        for memory in Memory.all:
+            memory.empty_cache()
+
+    generator = SimpleNamespace(clone_state=lambda: None)
+    for name, value in {
+        "current_stream": lambda device: STREAM, "is_current_stream_capturing": lambda: False, "CUDAGraph": Graph,
+        "empty_cache": empty_cache, "default_generators": [generator], "device": lambda device: nullcontext(),
+        "stream": lambda stream: nullcontext(),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(graphs, "_stream", lambda device: STREAM)
+    monkeypatch.setattr(graphs, "_index", lambda device: 0)
+    monkeypatch.setattr(graphs, "_like", lambda tensor: INTO[0].take())
+    pools.taken_in_turns.cache_clear()
+    Memory.all.clear()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def forward(told: list[str]) -> list[Recorder]:
+    """Layers: the result, and what is saved."""
+
+    def layer(number: int) -> Recorder:
+        return Simulated(lambda x: (x * 2, x + number), GraphFacts(CPU, saved=1, shares=True), told.append)
+
+    return [layer(number) for number in range(LAYERS)]
+
+
+@pytest.fixture
+def backward(told: list[str]) -> list[Recorder]:
+    """Of an incoming gradient, the next one's and that of a parameter."""
+
+    def layer(number: int) -> Recorder:
+        return Simulated(lambda g, saved: (g * 2, g + saved), GraphFacts(CPU, shares=True), told.append)
+
+    return [layer(number) for number in range(LAYERS)]
+
+
+class Training:
+    """Layers of a model, and what the user holds of their results, with what it must be."""
+
+    def __init__(self, forward: list[Recorder], backward: list[Recorder]) -> None:
+        self.forward, self.backward, self.start = forward, backward, torch.zeros(1)
+        self.held: list[tuple[torch.Tensor, float]] = []
+
+    def passed(self, start: float) -> list[tuple[torch.Tensor, float]]:
+        """Through all layers: what they have saved, which is in use until a backward pass is done with it."""
+        x, saved = self.start.fill_(start), []
+        for number, layer in enumerate(self.forward):
+            x, kept = layer(x)
+            saved.append((kept, start * 2**number + number))
+        self.held.append((x, start * 2**LAYERS))
+        return saved
+
+    def gradients(self, saved: list[tuple[torch.Tensor, float]], start: float = 1) -> list[tuple[torch.Tensor, float]]:
+        """The parameters', the last one's first."""
+        gradient, expected, found = self.start.fill_(start), start, []
+        for layer, (kept, value) in zip(reversed(self.backward), reversed(saved), strict=True):
+            gradient, of_parameter = layer(gradient, kept)
+            found.append((of_parameter, expected + value))
+            expected *= 2
+        return found
+
+    def step(self, start: float) -> list[tuple[torch.Tensor, float]]:
+        found = self.gradients(self.passed(start))
+        self.held.clear()
+        return found
+
+
+@pytest.fixture
+def training(forward: list[Recorder], backward: list[Recorder]) -> Training:
+    return Training(forward, backward)
+
+
+def right(*held: list[tuple[torch.Tensor, float]]) -> bool:
+    return all(tensor.item() == expected for each in held for tensor, expected in each)
+
+
+def pools_of(layers: list[Recorder]) -> set[Any]:
+    return {recording.pool for layer in layers for recording in layer.recordings.values()}
+
+
+def test_layers_share_a_pool(training: Training, told: list[str]) -> None:
+    for number in range(5):
+        assert right(training.step(number))
+    for forward, layers in (True, training.forward), (False, training.backward):
+        assert pools_of(layers) == {pools.taken_in_turns(0, forward)}
+        assert len({recording.graphs[0].pool() for layer in layers for recording in layer.recordings.values()}) == 1
+    assert not told
+
+
+def test_gradients_that_are_held_until_the_next_step(training: Training, told: list[str]) -> None:
+    held: list[Any] = []
+    for number in range(8):
+        now = training.step(number)
+        assert right(now, held)
+        held = now
+    assert len(told) <= LAYERS
+
+
+def test_gradients_that_are_accumulated(training: Training) -> None:
+    """As PyTorch does: into the first one's memory."""
+    held: list[Any] = []
+    for number in range(12):
+        now = training.step(number)
+        assert right(now, held)
+        if held and number % 3:
+            for k, ((tensor, expected), (more, added)) in enumerate(zip(held, now, strict=True)):
+                held[k] = tensor.add_(more), expected + added
+        else:
+            held = now
+        del now
+        assert right(held)
+
+
+def test_a_backward_pass_again(training: Training) -> None:
+    for number in range(6):
+        saved = training.passed(number)
+        first, second = training.gradients(saved), training.gradients(saved, 3)
+        assert right(saved, first, second, training.held)
+
+
+def test_an_error_in_between(training: Training, forward: list[Recorder]) -> None:
+    program = forward[2].call
+
+    def fails(x: torch.Tensor) -> Any:
+        raise KeyboardInterrupt
+
+    for number in range(8):
+        if number % 3 == 2:
+            forward[2].call = fails
+            with pytest.raises(KeyboardInterrupt):
+                training.passed(number)
+            forward[2].call = program
+        assert right(training.step(number))
+
+
+def test_one_thread_at_a_time_uses_the_pool(training: Training) -> None:
+    for number in range(3):
+        training.step(number)
+    (pool,), apart = pools_of(training.forward), []
+    with pool.lock:
+        thread = threading.Thread(target=lambda: apart.extend(training.passed(5)))
+        thread.start()
+        thread.join()
+        assert not pool.out or all(handed.busy() == set() for handed in pool.out)
+    assert right(apart, training.step(6))
+    alone = [Simulated(lambda g: (g,), GraphFacts(CPU), print) for _ in range(2)]
+    assert alone[0].lock is not alone[1].lock
+
+
+def test_moved_inputs_are_copied_to_memory_of_the_pool(forward: list[Recorder]) -> None:
+    first, kept = forward[0], []
+    for number in range(4):
+        kept.append(torch.full((1,), float(number)))
+        assert [tensor.item() for tensor in first(kept[-1])] == [number * 2, number]
+    (recording,) = first.recordings.values()
+    assert not recording.places and [*recording.targets] == [0]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_training_in_any_way(seed: int, training: Training, told: list[str]) -> None:
+    """Some layers only, in any order; results kept, let go, written to; models dropped; memory given back."""
+    choose = random.Random(seed)
+    pending: list[tuple[int, list]] = []
+    held = training.held
+    forward, backward = training.forward, training.backward
+    for number in range(120):
+        order = choose.choice([range(LAYERS), sorted(choose.sample(range(LAYERS), 2)), [2, 0, 3]])
+        training.forward, training.backward = [forward[k] for k in order], [backward[k] for k in order]
+        x, expected, saved = torch.full((1,), float(number)), float(number), []
+        for k in order:
+            if choose.random() < 0.03:
+                break  # the rest raises
+            x, kept = forward[k](x)
+            saved.append((k, kept, expected + k))
+            expected *= 2
+        held.append((x, expected))
+        pending.append((number, saved))
+        if choose.random() < 0.8:
+            gradient, expected = torch.ones(1), 1.0
+            for k, kept, value in reversed(pending.pop(choose.randrange(len(pending)))[1]):
+                gradient, of_parameter = backward[k](gradient, kept)
+                held.append((of_parameter, expected + value))
+                expected *= 2
+            held.append((gradient, expected))
+        del pending[: choose.choice([0, 0, 0, 1])], x
+        if choose.random() < 0.3:
+            held[:] = [(tensor.add_(1), value + 1) for tensor, value in held]
+        if choose.random() < 0.5:
+            choose.shuffle(held)
+            del held[: choose.randint(0, len(held))]
+        if choose.random() < 0.05:
+            choose.choice(forward + backward).recordings.clear()
+        torch.cuda.empty_cache()
+        assert right(held) and all(kept.item() == value for _, saved in pending for _, kept, value in saved), number
