@@ -28,7 +28,8 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     fakes: Any = [SimpleNamespace(replay=lambda k=k: made.events.append(k)) for k in range(3)]
     results = [_Result(constant=value) for value in "abcd"]
     none = torch.empty(0)
-    made.recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS)
+    recordings = made.set_of((X,)).recordings
+    recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS)
     return made
 
 
@@ -51,8 +52,8 @@ def test_others_do_without_it_as_long_as_a_call_is_under_way(recorder: Any) -> N
 
 def test_what_is_read_later_is_not_written_to(recorder: Any) -> None:
     x = X.clone()
-    recorder.recordings[()].places[0] = x.data_ptr()
-    recorder.recordings[()].__post_init__()
+    recorder.set_of((x,)).recordings[()].places[0] = x.data_ptr()
+    recorder.set_of((x,)).recordings[()].__post_init__()
     steps = recorder(x)
     next(steps)
     x.add_(1)
@@ -93,7 +94,7 @@ def test_the_first_call_counts_the_tables_of_all_parts(recorder: Any, monkeypatc
             yield list(bucket)
 
     recorder.call = program
-    recorder.recordings.clear()
+    recorder.sets.clear()
     for _ in recorder(X):
         device_scalars.table(torch.device("cpu"), [1] * 7)
     assert recorder.words == 6

@@ -176,8 +176,8 @@ def test_a_recorder_asks_once(own, asked, monkeypatch):
     """Where its inputs are the function's; inputs of parts inside may move by themselves."""
     monkeypatch.setattr(Recorder, "replay", lambda self, recording, inputs: None)
     recorder, recorded = Recorder(None, GraphFacts(torch.device("cpu"), own=own), None), _Recorded()
-    recorder.recordings[()] = recorded
     x, y, counts = torch.zeros(4), torch.zeros(4), []
+    recorder.set_of((x, y)).recordings[()] = recorded
     call = protected(lambda *inputs: recorder.run(inputs), None, [0], [x, y])
     for moving in (y, y, y.clone()):
         call(x, moving)

@@ -6,12 +6,16 @@ import random
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+import dovetail
+from dovetail import assembly, building
+from dovetail.ir.devices import traits
 from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import graphs, pools
 from dovetail.runtime.gpu.graphs import Recorder
@@ -150,8 +154,12 @@ def right(*held: list[tuple[torch.Tensor, float]]) -> bool:
     return all(tensor.item() == expected for each in held for tensor, expected in each)
 
 
+def recordings_of(layers: list[Recorder]) -> list[Any]:
+    return [each for layer in layers for own in layer.sets.values() for each in own.recordings.values()]
+
+
 def pools_of(layers: list[Recorder]) -> set[Any]:
-    return {recording.pool for layer in layers for recording in layer.recordings.values()}
+    return {recording.pool for recording in recordings_of(layers)}
 
 
 def test_layers_share_a_pool(training: Training, told: list[str]) -> None:
@@ -159,7 +167,7 @@ def test_layers_share_a_pool(training: Training, told: list[str]) -> None:
         assert right(training.step(number))
     for forward, layers in (True, training.forward), (False, training.backward):
         assert pools_of(layers) == {pools.taken_in_turns(0, forward)}
-        assert len({recording.graphs[0].pool() for layer in layers for recording in layer.recordings.values()}) == 1
+        assert len({recording.graphs[0].pool() for recording in recordings_of(layers)}) == 1
     assert not told
 
 
@@ -228,8 +236,86 @@ def test_moved_inputs_are_copied_to_memory_of_the_pool(forward: list[Recorder]) 
     for number in range(4):
         kept.append(torch.full((1,), float(number)))
         assert [tensor.item() for tensor in first(kept[-1])] == [number * 2, number]
-    (recording,) = first.recordings.values()
+    (recording,) = recordings_of([first])
     assert not recording.places and [*recording.targets] == [0]
+
+
+# ---------------------------------------------------------------- one program for several sets of parameters
+
+
+def weights(number: int = LAYERS) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.full((1,), k + 2.0), False) for k in range(number)]
+
+
+def scaled(told: list[str], saves: bool = False) -> Recorder:
+    """A layer of any weight."""
+    facts = GraphFacts(CPU, saved=int(saves), shares=saves)
+    return Simulated(lambda x, w: (x * w, x + w) if saves else (x * w,), facts, told.append)
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_equal_layers_replay_recordings_of_their_own(saves: bool, told: list[str]) -> None:
+    """As of one entry that serves all of them: the second call of each is recorded, and nothing is copied but x."""
+    layer, parameters, start = scaled(told, saves), weights(), torch.zeros(1)
+    for number in range(5):
+        x, value, saved = start.fill_(number), float(number), []
+        for weight in parameters:
+            before = value
+            x, *kept = layer(x, weight)
+            value *= weight.item()
+            saved += [(each, before + weight.item()) for each in kept]
+        assert x.item() == value and right(saved)
+        del saved, kept
+        assert len(recordings_of([layer])) == (LAYERS if number else 0)
+    assert not told and all(1 in recording.places for recording in recordings_of([layer]))
+    assert len(pools_of([layer])) == 1
+
+
+def test_parameters_that_are_gathered_elsewhere_in_each_step(told: list[str]) -> None:
+    """The same objects with other memory, as under `fully_shard`: they are copied, each layer by its own recording."""
+    layer, parameters, start = scaled(told, True), weights(), torch.zeros(1)
+    steps = []
+    for number in range(6):
+        gathered = [torch.full((1,), k + 2.0 + number) for k in range(LAYERS)]
+        steps.append(gathered)
+        x, value, saved = start.fill_(1), 1.0, []
+        for weight, now in zip(parameters, gathered, strict=True):
+            weight.data = now
+            before = value
+            x, kept = layer(x, weight)
+            value *= now.item()
+            saved.append((kept, before + now.item()))
+        assert x.item() == value and right(saved)
+        del saved, kept
+    assert not told and [[*recording.targets] for recording in recordings_of([layer])] == [[1]] * LAYERS
+
+
+def test_sets_that_are_gone_leave_nothing(told: list[str]) -> None:
+    layer, start = scaled(told), torch.ones(1)
+    for _ in range(4):
+        parameters = weights()
+        for _ in range(3):
+            assert [layer(start, weight)[0].item() for weight in parameters] == [2, 3, 4, 5]
+        assert len(recordings_of([layer])) == len(layer.sets) == LAYERS
+
+
+def test_parameters_that_are_new_in_each_call_are_inputs_like_others(told: list[str]) -> None:
+    layer, start = scaled(told), torch.ones(1)
+    kept = []
+    for number in range(3 * graphs.MOST):
+        (weight,) = weights(1)
+        kept.append(torch.empty(number + 1))  # so that it lies elsewhere
+        assert layer(start, weight)[0].item() == 2
+    (recording,) = recordings_of([layer])
+    assert 1 in recording.targets and not told
+
+
+def test_more_sets_than_are_recorded(told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graphs, "SETS", LAYERS)
+    layer, start, parameters = scaled(told), torch.ones(1), weights(LAYERS + 2)
+    for _ in range(4):
+        assert [layer(start, weight)[0].item() for weight in parameters] == [2, 3, 4, 5, 6, 7]
+    assert len(recordings_of([layer])) == LAYERS
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -265,6 +351,24 @@ def test_training_in_any_way(seed: int, training: Training, told: list[str]) -> 
             choose.shuffle(held)
             del held[: choose.randint(0, len(held))]
         if choose.random() < 0.05:
-            choose.choice(forward + backward).recordings.clear()
+            choose.choice(forward + backward).sets.clear()
         torch.cuda.empty_cache()
         assert right(held) and all(kept.item() == value for _, saved in pending for _, kept, value in saved), number
+
+
+def test_a_recorder_is_given_the_programs_own_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forwards and backwards: they tell layers apart that one entry serves."""
+    given: list[list[Any]] = []
+
+    def noted(call: Any, facts: GraphFacts, report: Any, title: str) -> Any:
+        return lambda *inputs: given.append([i for i in inputs if isinstance(i, torch.nn.Parameter)]) or call(*inputs)
+
+    monkeypatch.setattr(building, "traits", lambda device: replace(traits(device), records=True))
+    monkeypatch.setattr(building, "unrecorded", lambda *args: "")
+    monkeypatch.setattr(assembly, "Recorder", noted)
+    layers = [torch.nn.Linear(4, 4) for _ in range(3)]
+    compiled = dovetail.compile(lambda layer, x: layer(x.sin()).cos())
+    for layer in layers:
+        compiled(layer, torch.randn(2, 4, requires_grad=True)).sum().backward()
+    expected = [each for layer in layers for each in ([layer.weight, layer.bias], [layer.weight])]
+    assert [[*map(id, each)] for each in given] == [[*map(id, each)] for each in expected]

@@ -3,7 +3,7 @@
 The first call runs as it is, on the stream of recordings (libraries choose algorithms and take their memory: cuBLAS 32
 MiB for each stream), the second is recorded. Inputs that lay at the same address in both are expected there again
 (parameters, buffers, optimizer states, what another recorded program returned); others are copied to memory of the
-recording.
+recording. Where one program serves equal layers, each set of parameters has calls and recordings of its own.
 
 What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
 own over that memory, those of one result over one storage: references to it tell whether the result is in use. Where
@@ -20,7 +20,7 @@ A program that gives its results in buckets is recorded as a whole, and replayed
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -40,8 +40,10 @@ from dovetail.runtime.gpu import device_scalars
 from dovetail.runtime.gpu.pools import Handed, Pool, Pooled, over, taken_in_turns, unowned
 
 Call = Callable[..., Sequence[Any]]
-#: Recordings of one program: for sizes, and for numbers that are part of it.
+#: Recordings of one program and set of parameters: for sizes, and for numbers that are part of it.
 MOST = 8
+#: Sets of parameters that a program has recordings for.
+SETS = 256
 #: Results that callers keep are copied if they are at most this part of the program's inputs and results,
 COPIED = 1 / 16
 #: or at most so many bytes.
@@ -88,6 +90,19 @@ class _Recording:
         return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
 
 
+class _Set:
+    """Calls with the same parameters, of which `one` is enough to tell whether there will be more."""
+
+    def __init__(self, one: torch.Tensor | None) -> None:
+        self.one = None if one is None else weakref.ref(one)
+        self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
+        self.recordings: dict[Any, _Recording] = {}
+        self.moves: dict[Any, int] = {}
+
+    def is_over(self) -> bool:
+        return self.one is not None and self.one() is None
+
+
 class _Graphs:
     """A recording in progress: graphs over one pool of memory, which are replayed in this order."""
 
@@ -115,11 +130,11 @@ class Recorder:
 
     def __init__(self, call: Call, facts: GraphFacts, report: Callable[[str], None], title: str = "") -> None:
         self.call, self.facts, self.report, self.title = call, facts, report, title
-        self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
-        self.recordings: dict[Any, _Recording] = {}
-        self.moves: dict[Any, int] = {}
-        self.shared = taken_in_turns(_index(facts.device), bool(facts.saved)) if facts.shares else None
-        self.lock = threading.Lock() if self.shared is None else self.shared.lock
+        self.parameters: Callable[[tuple], tuple] | None = None  # of the inputs
+        self.sets: dict[tuple[int, ...], _Set] = {}  # by what the parameters are
+        self.over = 0  # sets of parameters that are gone, and had no recording
+        self.pool = taken_in_turns(_index(facts.device), bool(facts.saved)) if facts.shares else Pool()
+        self.lock = self.pool.lock
         self.off = False
         self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
@@ -137,34 +152,57 @@ class Recorder:
         key: Any = tuple(inputs[k] for k in facts.fixed)
         if facts.dynamic:
             key = key, tuple((i.shape, i.stride()) for i in inputs if isinstance(i, torch.Tensor))
-        recording = self.recordings.get(key)
+        own = self.set_of(inputs)
+        recording = own.recordings.get(key)
         if recording is None:
-            return self.first(key, inputs)
+            return self.first(own, key, inputs)
         good = unmoved() if facts.own else None
         if (good is None or good is not recording.good) and not recording.is_where_it_was(inputs):
-            return self.moved(key, recording, inputs)
+            return self.moved(own, key, recording, inputs)
         recording.good = good
         busy = recording.handed.busy()
         if busy:
-            return self.occupied(key, recording, busy, inputs)
+            return self.occupied(own, key, recording, busy, inputs)
         if recording.pool.is_clear(recording):
             return self.replay(recording, inputs)
         self.report("recorded anew, in memory of its own: results of other programs are still in use")
-        return self.record(key, inputs, set(recording.places), Pool())
+        return self.record(own, key, inputs, set(recording.places), Pool())
+
+    # ------------------------------------------------------------ sets of parameters
+
+    def set_of(self, inputs: tuple) -> _Set:
+        """The set of parameters of this call."""
+        if self.parameters is None:
+            places = [k for k, i in enumerate(inputs) if isinstance(i, torch.nn.Parameter)]
+            self.parameters = itemgetter(*places, slice(0))  # never one alone
+        given = self.parameters(inputs)[:-1]
+        identity = tuple(map(id, given))
+        found = self.sets.get(identity)
+        if found is None:
+            self.clear()
+            found = self.sets[identity] = _Set(given[0] if given else None)
+        return found
+
+    def clear(self) -> None:
+        """Of sets that are gone. Those that are new in each call are no parameters."""
+        self.over += sum(each.is_over() and not each.recordings for each in self.sets.values())
+        self.sets = {identity: each for identity, each in self.sets.items() if not each.is_over()}
+        if self.over > MOST:
+            self.parameters, self.sets, self.over = itemgetter(slice(0)), {}, 0
 
     # ------------------------------------------------------------ when no recording can be replayed
 
-    def first(self, key: Any, inputs: tuple) -> Sequence[Any]:
-        before = self.seen.get(key)
+    def first(self, own: _Set, key: Any, inputs: tuple) -> Sequence[Any]:
+        before = own.seen.get(key)
         if before is None:
-            if len(self.seen) >= MOST:
+            if len(own.seen) >= MOST or len(self.sets) > SETS:
                 return self.call(*inputs)
-            self.seen[key] = _addresses(inputs)
+            own.seen[key] = _addresses(inputs)
             torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
             self.words = 0
             return self.aside(inputs)
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
-        return self.record(key, inputs, same - self.facts.moving, self.shared or Pool())
+        return self.record(own, key, inputs, same - self.facts.moving, self.pool)
 
     def aside(self, inputs: tuple) -> Any:
         """A call on the stream of recordings."""
@@ -183,17 +221,19 @@ class Recorder:
                 result.record_stream(current)
         return results
 
-    def moved(self, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
+    def moved(self, own: _Set, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = _addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        if any(there[k] not in _owned for k in changed & recording.owned) or self.moves.get(key, 0) >= MOVES:
+        if any(there[k] not in _owned for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
             return self.call(*inputs)
-        self.moves[key] = self.moves.get(key, 0) + 1
+        own.moves[key] = own.moves.get(key, 0) + 1
         followed = {k for k in changed if there[k] in _owned}
-        return self.record(key, inputs, set(recording.places) - changed | followed, recording.pool)
+        return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
 
-    def occupied(self, key: Any, recording: _Recording, busy: set[int], inputs: tuple) -> Sequence[Any]:
+    def occupied(
+        self, own: _Set, key: Any, recording: _Recording, busy: set[int], inputs: tuple
+    ) -> Sequence[Any]:
         """Results of the call before are in use."""
         pooled = {k: pooled.tensor for k, pooled in recording.handed.pooled.items()}
         size = sum(pooled[k].nbytes for k in busy)
@@ -202,11 +242,11 @@ class Recorder:
             self.report("a call without its CUDA graph: results of the call before are still in use")
             return self.call(*inputs)
         self.copied |= busy
-        return self.record(key, inputs, set(recording.places), recording.pool)
+        return self.record(own, key, inputs, set(recording.places), recording.pool)
 
     # ------------------------------------------------------------ recording
 
-    def record(self, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
+    def record(self, own: _Set, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
         """Records the program, in the pool if there is room, and runs it."""
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
@@ -221,7 +261,7 @@ class Recorder:
             return self.call(*inputs)
         for k in self.copied:
             recording.results[k].copied = True
-        self.recordings[key] = recording
+        own.recordings[key] = recording
         return self.replay(recording, inputs)
 
     def recorded(self, inputs: tuple, same: set[int], pool: Pool) -> _Recording:
