@@ -27,9 +27,9 @@ def graph_of(fn: Callable[..., Any], count: int) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(torch.nn.Module(), graph)
 
 
-def functional(fn: Callable[..., Any], *args: torch.Tensor) -> AtenGraph:
+def functional(fn: Callable[..., Any], *args: torch.Tensor, options: Options | None = None) -> AtenGraph:
     with torch.no_grad():
-        return normalize(graph_of(fn, len(args)), [to_fake(a) for a in args], Options())
+        return normalize(graph_of(fn, len(args)), [to_fake(a) for a in args], options or Options())
 
 
 def flat(result: Any) -> list[Any]:

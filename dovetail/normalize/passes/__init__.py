@@ -20,6 +20,7 @@ from dovetail.normalize.passes.literals import compute_literals
 from dovetail.normalize.passes.max_pools import write_out_pools
 from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.origins import compute_where_wanted
+from dovetail.normalize.passes.permutations import read_at_inverses
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
@@ -51,6 +52,8 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     let_cudnn_finish(aten, options)
     add_biases_apart(aten)
     write_out_pools(aten)
+    if options.numerics != "eager":
+        read_at_inverses(aten)
     if not options.fallback_random:
         draw_in_kernels(aten, backward_nodes)
     return aten
