@@ -48,6 +48,7 @@ from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.rules.layout import share_places
 from dovetail.ops.lowering.indexing import written_at
 from dovetail.ops.table import row_of
+from dovetail.schedule.memory.put import as_kernel
 
 
 def write_in_place(program: Program) -> Program:
@@ -67,7 +68,9 @@ def write_in_place(program: Program) -> Program:
             item, done = _stored(item, mine)
             targets |= done
         elif mine and isinstance(item, LibraryCall):
-            item = dataclasses.replace(item, operator=_twin(item), results=tuple(mine.values()))
+            (old,) = mine.values()
+            called = dataclasses.replace(item, operator=_twin(item), results=(old,))
+            item = as_kernel(item, old) or called
             targets |= mine
         items.append(item)
     mutated = tuple((old, targets.get(new.name, new)) for old, new in program.mutated)
