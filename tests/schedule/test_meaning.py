@@ -149,6 +149,14 @@ def test_a_norm_of_one_row_is_one_group():
         assert groups(schedule(lowered(norm, torch.randn(rows, 2048), torch.randn(2048)), Options())) == 1
 
 
+def test_rows_of_which_one_scales_the_other_are_one_group():
+    """The second is joined by what reads both, and takes in the first."""
+    gated = lambda x, y: F.silu(x.sum(-1)) * y.sum(-1)
+    program = schedule(lowered(gated, *torch.randn(2, 64, 96)), Options())
+    assert groups(program) == 1
+    assert groups(schedule(lowered(lambda x, y: gated(x, y) + x.sum(-1), *torch.randn(2, 64, 96)), Options())) == 1
+
+
 def test_what_a_device_computes_again(monkeypatch):
     """Its operands are read anyway, so that keeping it costs memory traffic alone."""
 

@@ -73,7 +73,9 @@ class _Fuser:
             self.last_check = len(self.slots) - 1
             return
         for position in self.candidates(slot):
-            if self.join(position, slot):
+            place = self.join(position, slot)
+            if place is not None:
+                self.grow(place)
                 return
         self.append(slot)
 
@@ -100,7 +102,8 @@ class _Fuser:
         found = sorted(producers, reverse=True) + sorted(sharers, reverse=True)
         return [p for p in found if (s := self.slots[p]) is not None and s.nest is not None and not s.nest.checks]
 
-    def join(self, position: int, slot: FusionSlot) -> bool:
+    def join(self, position: int, slot: FusionSlot) -> int | None:
+        """Where the newcomer and the group of an earlier slot are then."""
         target = self.slots[position]
         assert target is not None and target.nest is not None and slot.nest is not None
         before = max((p for name in slot.reads for p in self.producer[name] if p != position), default=-1)
@@ -108,28 +111,61 @@ class _Fuser:
         up = before < position
         down = not up and self.independent_after(position, target)
         if not up and not down:
-            return False
+            return None
         moved = (target.reads, target.writes)
         put = (
             self.lives.raising(position, slot.reads, slot.writes) if up
             else self.lives.lowering(position, moved, slot.reads, slot.writes)
         )  # fmt: skip
         if put is None:
-            return False
+            return None
         nest = combine(target.nest, slot.nest, self.names)
         if nest is None:
-            return False
+            return None
         put()
         joined = FusionSlot(nest, None, target.reads | slot.reads, target.writes | slot.writes)
         if up:
-            self.slots[position] = joined
-            self.note(joined, position)
-            return True
-        self.slots[position] = None
-        for name in target.writes:
-            self.producer[name].remove(position)
+            self.replace(position, joined)
+            return position
+        self.remove(position)
         self.place(joined)
-        return True
+        return len(self.slots) - 1
+
+    def grow(self, place: int) -> None:
+        """Take in other producers of what the joined groups read, as of two products of which one scales the other."""
+        slot = self.slots[place]
+        assert slot is not None
+        for position in self.candidates(slot):
+            if position < place and not slot.reads.isdisjoint(self.slots[position].writes):  # type: ignore[union-attr]
+                slot = self.sink(position, place) or slot
+
+    def sink(self, position: int, place: int) -> FusionSlot | None:
+        """The groups of two slots in the later one, if nothing in between needs what the earlier one writes."""
+        target, slot = self.slots[position], self.slots[place]
+        assert target is not None and target.nest is not None and slot is not None and slot.nest is not None
+        between = (other for other in self.slots[position + 1 : place] if other is not None)
+        if not all(target.writes.isdisjoint(other.reads) for other in between):
+            return None
+        put = self.lives.sinking(position, place, (target.reads, target.writes))
+        nest = combine(target.nest, slot.nest, self.names) if put is not None else None
+        if put is None or nest is None:
+            return None
+        put()
+        joined = FusionSlot(nest, None, target.reads | slot.reads, target.writes | slot.writes)
+        self.remove(position)
+        self.replace(place, joined)
+        return joined
+
+    def replace(self, position: int, slot: FusionSlot) -> None:
+        self.slots[position] = slot
+        self.note(slot, position)
+
+    def remove(self, position: int) -> None:
+        gone = self.slots[position]
+        assert gone is not None
+        self.slots[position] = None
+        for name in gone.writes:
+            self.producer[name].remove(position)
 
     def independent_after(self, position: int, target: FusionSlot) -> bool:
         """Does nothing after `position` read what `target` writes?"""

@@ -180,6 +180,30 @@ class SlotLifetimes:
 
         return put
 
+    def sinking(
+        self, slot: int, place: int, moved: tuple[Iterable[str], Iterable[str]]
+    ) -> Callable[[], None] | None:
+        """What puts the item of a slot, which reads and writes `moved`, into a later one that is taken."""
+        used, made = map(self.names, moved)
+        live = self.live[slot : self.end].copy()
+        for name in used:
+            if not self.left[name] and self.last[name] < place:
+                live[self.last[name] + 1 - slot : place + 1 - slot] += self.sizes[name]
+        first = {n: min(self.writers[n] - {slot} | {place}) for n in made if self.first[n] == slot}
+        for name, at in first.items():
+            live[: at - slot] -= self.sizes[name]
+        if live.max() > self.most:
+            return None
+
+        def put() -> None:
+            self.live[slot : self.end] = live
+            self.first.update(first)
+            for name in made:
+                self.writers[name] = self.writers[name] - {slot} | {place}
+            self.last.update({name: max(self.last[name], place) for name in used | made})
+
+        return put
+
     def write(self, slot: int, written: Iterable[str]) -> None:
         for name in self.names(written):
             self.now += 0 if name in self.first else self.sizes[name]
