@@ -22,6 +22,7 @@ import torch
 
 import dovetail
 from benchmarks.distributed.processes import Ranks
+from dovetail.interop import failed_ranks
 from tests.distributed import faulty
 
 #: Seconds that a rank waits for the other in a collective, and in which all of a run's processes have to end.
@@ -70,6 +71,7 @@ def _culprit(plan: faulty.Plan, failing: int) -> str:
 
 def _run(device: torch.device, plan: faulty.Plan, folder: Path) -> None:
     os.environ["DOVETAIL_CACHE_DIR"] = str(folder / "kept")
+    failed_ranks.PATIENCE = 1.0  # who raises has said so before its peers notice
     torch.set_default_dtype(torch.float64)  # chains amplify differences
     warnings.simplefilter("ignore")
     eager = faulty.program(plan, lambda fn: fn)

@@ -87,10 +87,6 @@ def case_static_graph():
     both_ways(Blocks, static_graph=True)
 
 
-def case_gradients_are_views_of_buckets():
-    both_ways(Blocks, gradient_as_bucket_view=True)
-
-
 def case_an_unused_parameter():
     both_ways(Unused, find_unused_parameters=True)
 
@@ -130,19 +126,16 @@ def case_communication_hooks():
     def doubled(state, bucket):
         return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0] * 2)
 
-    for hook in (default_hooks.fp16_compress_hook, default_hooks.allreduce_hook, doubled):
+    for hook in (default_hooks.fp16_compress_hook, doubled):
         same_training(Blocks, _hooked(hook), around(_hooked(hook)))
         same_training(Blocks, _hooked(hook), inside(_hooked(hook)))
 
 
-def case_buffers_are_broadcast():
-    for broadcast in (True, False):
-        wrap = functools.partial(ddp, broadcast_buffers=broadcast)
-        same_training(Normalized, wrap, around(wrap))
-        same_training(Normalized, wrap, inside(wrap))
+def case_buffers_are_not_broadcast():
+    both_ways(Normalized, broadcast_buffers=False)
 
 
-def case_evaluation_between_steps():
+def case_evaluation_between_steps_with_buffers_that_are_broadcast():
     def run(model):
         found = []
         for batch in batches():

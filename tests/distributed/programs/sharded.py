@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
@@ -37,14 +39,6 @@ def compiled_in_place_then_sharded(model: nn.Module, **given) -> nn.Module:
     return sharded(model, **given)
 
 
-def sharded_then_compiled_in_place(model: nn.Module, **given) -> nn.Module:
-    model = sharded(model, **given)
-    with dovetail.install():
-        for block in model.blocks:
-            block.compile()
-    return model
-
-
 def whole_compiled_then_sharded(model: nn.Module, **given) -> nn.Module:
     return sharded(dovetail.compile(model), **given)
 
@@ -62,7 +56,7 @@ def whole_compiled_in_place(model: nn.Module, **given) -> nn.Module:
 
 WAYS = (
     compiled_then_sharded, sharded_then_compiled, whole_compiled_then_sharded, sharded_then_whole_compiled,
-    compiled_in_place_then_sharded, sharded_then_compiled_in_place, whole_compiled_in_place,
+    compiled_in_place_then_sharded, whole_compiled_in_place,
 )  # fmt: skip
 #: Layers and the whole, compiled before and after.
 TWO = (compiled_then_sharded, sharded_then_whole_compiled)
@@ -92,10 +86,6 @@ def case_other_orders_and_in_place():
         same_training(Blocks, sharded, way)
 
 
-def case_parameters_stay_gathered_until_the_backward_pass():
-    in_two_ways(reshard_after_forward=False)
-
-
 def case_mixed_precision():
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
@@ -106,7 +96,9 @@ def case_mixed_precision():
     in_two_ways(run, mp_policy=policy)
 
 
-def case_gradients_are_accumulated_without_synchronizing():
+def accumulated_and_evaluated(model):
+    """Gradients of two batches in each step, of which the first are not synchronized, and an evaluation after it."""
+
     def step(model, batch):
         for number, part in enumerate(batch.chunk(2)):
             model.set_requires_gradient_sync(number == 1)
@@ -114,19 +106,21 @@ def case_gradients_are_accumulated_without_synchronizing():
             loss.backward()
         return loss.detach()
 
-    in_two_ways(lambda model: train(model, batches(), step))
+    found = []
+    for batch in batches():
+        found.append(train(model, [batch], step))
+        with torch.no_grad():
+            found.append(model(batch).clone())
+    return found
 
 
-def case_evaluation_between_steps():
-    def run(model):
-        found = []
-        for batch in batches():
-            found.append(train(model, [batch]))
-            with torch.no_grad():
-                found.append(model(batch).clone())
-        return found
+def case_accumulation_and_evaluation():
+    same_training(Blocks, sharded, sharded_then_compiled, accumulated_and_evaluated)
 
-    in_two_ways(run)
+
+def case_parameters_that_stay_gathered_until_the_backward_pass():
+    wrap = functools.partial(sharded_then_whole_compiled, reshard_after_forward=False)
+    same_training(Blocks, functools.partial(sharded, reshard_after_forward=False), wrap, accumulated_and_evaluated)
 
 
 def case_gradients_of_a_module_come_together():
