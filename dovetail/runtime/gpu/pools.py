@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from sys import getrefcount
 from typing import Any
@@ -54,6 +54,7 @@ class Handed:
         self.storages = [each.storage for each in pooled.values()]
         self.implementations = [storage._cdata for storage in self.storages]
         self.alone = self.references()
+        self.each_alone = {k: self.count(k) for k in pooled}
 
     def references(self) -> list[tuple[int, int]]:
         """To each storage: tensors refer to the implementation, Python to an object that is it."""
@@ -66,6 +67,14 @@ class Handed:
             return set()
         counts = zip(self.pooled, references, self.alone, strict=True)
         return {k for k, now, alone in counts if now != alone}
+
+    def count(self, place: int) -> tuple[int, int]:
+        storage = self.pooled[place].storage
+        return _REFERENCES(storage._cdata), getrefcount(storage)
+
+    def uses(self, places: Iterable[int]) -> bool:
+        """Is one of these in use?"""
+        return any(self.count(k) != self.each_alone[k] for k in places)
 
     def known(self) -> bool:
         """Does PyTorch know of all memory that is in use?"""
@@ -124,15 +133,14 @@ class Pool:
     def is_clear(self, recording: Any) -> bool:
         """Is nothing of others in use that may lie in its way?"""
         for handed, stream in tuple(self.out.items()):
-            places = recording.unknown.get(handed.number)
-            if handed is recording.handed or (places == () and handed in self.living):
+            places = recording.unknown.get(handed.number, handed.pooled)
+            if handed is recording.handed or (not places and handed in self.living):
                 continue
-            busy = handed.busy()
-            self.behind.add(stream)
-            if not busy:
-                self.out.pop(handed, None)
-            elif places is None or not busy.isdisjoint(places):
+            if handed.uses(places):
                 return False
+            self.behind.add(stream)
+            if (places is handed.pooled or handed not in self.living) and not handed.busy():
+                self.out.pop(handed, None)
         return True
 
     def begin(self, recording: Any, stream: Any) -> None:
