@@ -62,7 +62,8 @@ def telling(events: Events) -> Callable[[str, str], None]:
 def left_to_pytorch(graph: torch.fx.Graph, error: Uncompiled) -> Break | None:
     """Why PyTorch runs a graph; None where it is as fast with it as compiled code is: there is one operator."""
     calls = (n for n in graph.nodes if n.op in ("call_function", "call_method"))
-    return _reason(error) if sum(n.target is not operator.getitem and not steers(n) for n in calls) > 1 else None
+    several = sum(n.target is not operator.getitem and not steers(n) for n in calls) > 1
+    return _reason(error) if several or any(n.op == "get_attr" for n in graph.nodes) else None
 
 
 def _reason(error: Uncompiled) -> Break:

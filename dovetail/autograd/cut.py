@@ -2,7 +2,8 @@
 
 Every value that the backward half could use is an edge whose capacity is what keeping it costs, in bytes. Values
 that must not be computed again hang on the source, values that gradients are computed from on the sink. The edges
-of a minimum cut are kept; what lies between them and the sink is computed again.
+of a minimum cut are kept; what lies between them and the sink is computed again. So is whatever a checkpointed function
+computes but for what goes on from there: none of that may be kept, and all of it may run again.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ir.aten import CHECKPOINTED, NotDifferentiable
 from dovetail.ir.records import dataclass
-from dovetail.ops.calls.schema import facts
+from dovetail.ops.calls.effects import finds_out
+from dovetail.ops.calls.schema import bound, facts
 from dovetail.ops.fake.symbolic.size_questions import hint
 from dovetail.ops.table import row_of
 
@@ -44,20 +47,22 @@ class Choice:
 
 def choose(
     nodes: list[Node], needed: set[Node], backward_nodes: set[Node], gradients: list[Node], written: set[Node],
-    exposed: set[Node],
+    exposed: set[Node], forward: set[Node],
 ) -> Choice:  # fmt: skip
-    """`needed` are the ancestors of gradients, `backward_nodes` the nodes that depend on tangents.
+    """`needed` are the ancestors of gradients, `backward_nodes` the nodes that depend on tangents, `forward` results
+    and their ancestors.
 
     `exposed` is memory that may not be relied on later: a write to it after the call is the caller's right.
     """
     candidates = [n for n in nodes if n in needed and n not in backward_nodes]
+    again, ends = _checkpointed(candidates, forward)
     networkx = importlib.import_module("networkx")  # 0.3 s that only a program with a backward pass should pay
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
-    depth = _depths(candidates, _continued(candidates))
-    final = set(gradients)
+    depth = _depths(candidates, _continued(candidates)) | dict.fromkeys(again, 1) | dict.fromkeys(ends, 0)
+    final, never = set(gradients), again | exposed - written
     for node in candidates:
-        cost = None if node in exposed and node not in written else _cost(node, depth[node], written, backward_nodes)
+        cost = None if node in never else _cost(node, depth[node], written, backward_nodes)
         network.add_edge((node, "in"), (node, "out"), **({} if cost is None else {"capacity": cost}))
         if not depth[node] and not isinstance(node.meta.get("val"), (tuple, list, *NUMBERS)):
             network.add_edge(SOURCE, (node, "in"))
@@ -71,6 +76,38 @@ def choose(
         tuple(n for n in cut if n.op != "placeholder"),
         tuple(n for n in cut if n in written),
     )
+
+
+def _checkpointed(candidates: list[Node], forward: set[Node]) -> tuple[set[Node], set[Node]]:
+    """What checkpointed functions compute: what runs again, and what goes on from there, as the input of the next.
+
+    Raises NotDifferentiable where PyTorch's generator would have to be put back for the second run.
+    """
+    inside = [n for n in candidates if CHECKPOINTED in n.meta]
+    ends = {memory_of(n) for n in inside if any(_goes_on(n, user, forward) for user in n.users)}
+    again = {n for n in inside if n not in ends and not finds_out(_maker(n))}
+    if any(map(_draws, map(_maker, again))):
+        raise NotDifferentiable("a checkpointed function draws from PyTorch's generator, which is put back for it")
+    return again, ends
+
+
+def _draws(node: Any) -> bool:
+    """Attention without dropout draws nothing, though it is one operator with that which has some."""
+    known = facts(node.target)
+    without = "dropout_p" in known.names and bound(node.target, node.args, node.kwargs).get("dropout_p", 0) == 0
+    return known.random and not without
+
+
+def _goes_on(node: Node, user: Node, forward: set[Node]) -> bool:
+    """Does the value leave the checkpointed function that computes it, for what the call gives?"""
+    if user.op == "output":
+        return node in forward
+    return user in forward and user.meta.get(CHECKPOINTED) != node.meta[CHECKPOINTED]
+
+
+def _maker(node: Node) -> Any:
+    """Of one of several results, what gives all of them."""
+    return node.args[0] if node.target is operator.getitem else node
 
 
 def _readers(node: Node, needed: set[Node], backward_nodes: set[Node]) -> Iterator[Any]:
@@ -131,8 +168,7 @@ def _bytes(node: Node) -> int:
 
 def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
     """Does a library make or read the value, so that it is in memory whether it is kept or not?"""
-    maker = node.args[0] if node.target is operator.getitem else node
-    return _is_library(maker) or any(
+    return _is_library(_maker(node)) or any(
         _is_library(user) or _is_view(user) and _in_memory(user, backward_nodes)
         for user in node.users
         if user not in backward_nodes

@@ -20,7 +20,17 @@ import torch
 import torch.fx
 
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
-from dovetail.ir.aten import Apart, AtenGraph, JointGraph, NotDifferentiable, Pair, Whole, output_of, parts_of
+from dovetail.ir.aten import (
+    CHECKPOINTED,
+    Apart,
+    AtenGraph,
+    JointGraph,
+    NotDifferentiable,
+    Pair,
+    Whole,
+    output_of,
+    parts_of,
+)
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes
@@ -42,7 +52,7 @@ def partition(joint: JointGraph) -> Pair:
     needed = _ancestors(final)
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
     exposed = _exposed(nodes, [*inputs, *results], backward_nodes | joint.backward)
-    choice = choose(nodes, needed, backward_nodes, final, written, exposed)
+    choice = choose(nodes, needed, backward_nodes, final, written, exposed, _given(joint, results))
     constants = [n for n in nodes if n.name in joint.aten.constants]
     saved = (*choice.saved, *choice.copied)
     numbers = tuple(k for k, n in enumerate(inputs) if isinstance(n.meta["val"], NUMBERS))
@@ -54,6 +64,12 @@ def partition(joint: JointGraph) -> Pair:
     kept_names = tuple(map(attrgetter("name"), given[: len(kept) + len(saved)]))
     depends = _depends(nodes, tangents, gradients)
     return Pair(forward, backward, kept, saved, numbers, depends, len(sizes), kept_names)
+
+
+def _given(joint: JointGraph, results: Any) -> set[Node]:
+    """Everything that the forward half gives, and what that is computed from."""
+    changed = [node for _, node in joint.aten.mutated]
+    return _ancestors(v for v in (*results, *changed) if isinstance(v, Node))
 
 
 def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[int, ...]:
@@ -75,7 +91,8 @@ def _depends(nodes: list[Node], tangents: list[Node], gradients: Any) -> tuple[i
 
 def _exposed(nodes: list[Node], reachable: list, backward: Set[Node]) -> set[Node]:
     """Memory that the caller can write to before the backward pass and that PyTorch's own would not rely on."""
-    relied = {memory_of(used) for node in nodes if node in backward for used in node.all_input_nodes}
+    relying = [node for node in nodes if node in backward or CHECKPOINTED in node.meta]
+    relied = {memory_of(used) for node in relying for used in node.all_input_nodes}
     return {memory_of(node) for node in reachable if isinstance(node, Node)} - relied
 
 

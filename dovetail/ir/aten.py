@@ -158,6 +158,10 @@ class Uncompiled(Exception):
         self.stack = stack
 
 
+#: In the meta of a node that a checkpointed function computes: the number of its call.
+CHECKPOINTED = "checkpointed"
+
+
 class NotDifferentiable(Uncompiled):
     """There is no backward graph: which operators it has depends on values, or the engine refuses it, as it will when
     the program asks for gradients, and no sooner."""

@@ -22,6 +22,7 @@ from dovetail.normalize.outputs import finish, finish_values
 from dovetail.normalize.passes import simplify
 from dovetail.normalize.recording.attention_chain import PRODUCTS
 from dovetail.normalize.recording.attention_masks import with_rows_in_one_piece, without_known_mask
+from dovetail.normalize.recording.checkpoints import checkpointed
 from dovetail.normalize.recording.control_flow import CONTROL
 from dovetail.normalize.recording.inplace_view_methods import turned, turns
 from dovetail.normalize.recording.recorder import AtenRecorder
@@ -134,6 +135,8 @@ def _run_node(
         result = called(TEMPLATES[node.target], args, kwargs)
         if result is not NotImplemented:
             return result
+    if isinstance(node.target, higher_order.Checkpoint) and node.target.plain:
+        return checkpointed(recorder, node.target, args, run_graph)
     control = CONTROL.get(node.target)
     if node.target is torch.nn.functional.one_hot:
         check_classes(*args, **kwargs)

@@ -26,6 +26,13 @@ class LeafSeen(RestartCapture):
     """Somebody may see what is accumulated in a leaf of the graph's own."""
 
 
+def told_before(name: str, args: Args, kwargs: Kwargs) -> bool:
+    """Is this call one that changes nothing, since the tensor requires gradients?"""
+    if name != "requires_grad_" or not isinstance(args[0], TensorValue) or not args[0].fake.requires_grad:
+        return False
+    return all(isinstance(each, Const) and each.value is True for each in (*args[1:], *kwargs.values()))
+
+
 def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:
     """Is this call one that makes a leaf, which nobody has been found to see? Ends the graph before others, where it
     may end."""
@@ -36,8 +43,6 @@ def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:
     told = [each.value for each in given if isinstance(each, Const)]  # to look at a number is to rely on it
     if False in told:
         return False
-    if value.fake.requires_grad:
-        return any(leaf is value.fake for leaf, _ in s.gradients.leaves or ())
     own = value.origin is None and not value.fake.is_inference() and not is_wrapper(value.fake)
     if own and told == [True] * len(given) and s.gradients.leaves is not None and not s.options.standalone:
         s.gradients.leaves.append((value.fake, value.fake._version))

@@ -140,6 +140,8 @@ def recorded_method(s: Session, name: str, args: Args, kwargs: Kwargs) -> Value:
             "metadata-mutation", f"{name}() changes the shape or the memory of a tensor from outside",
             f"Use {name.rstrip('_')}(), which gives a new tensor." if name not in NO_VARIANT else "Make a new tensor.",
         )  # fmt: skip
+    if new_leaves.told_before(name, args, kwargs):
+        return receiver
     leaf = new_leaves.unseen(s, name, args, kwargs)
     if name in ("detach_", "requires_grad_"):
         autograd_engine.rely_on_no_view(s, receiver)

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import AtenGraph
+from dovetail.ir.aten import CHECKPOINTED, AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.schema import bound
@@ -57,7 +57,9 @@ def draw_in_kernels(graph: AtenGraph, backward_nodes: Set[Node]) -> None:
 
 def _seeds(write: GraphWriter, device: torch.device, count: int) -> Node:
     whole = torch.iinfo(torch.int64)
-    return write.call(aten.randint.low, whole.min, whole.max, [count], dtype=torch.int64, device=device)
+    made = write.call(aten.randint.low, whole.min, whole.max, [count], dtype=torch.int64, device=device)
+    made.meta.pop(CHECKPOINTED, None)  # they are drawn once
+    return made
 
 
 class _Draw:

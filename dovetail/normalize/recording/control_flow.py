@@ -41,7 +41,7 @@ def left_to_engine(module: torch.fx.GraphModule) -> bool:
     """Does a backward pass through the graph depend on which way it went, or run code of the user's own?"""
     return any(
         node.target in CONTROL and CONTROL[node.target] not in (_check, _leaf)
-        or isinstance(node.target, higher_order.Checkpoint)
+        or isinstance(node.target, higher_order.Checkpoint) and not node.target.plain
         or isinstance(node.target, higher_order.Apply) and node.target.graphs is None
         or node.op == "get_attr" and isinstance(inner := getattr(module, node.target, None), torch.fx.GraphModule)
         and left_to_engine(inner)

@@ -88,6 +88,7 @@ class AtenRecorder(FakeMode):
         self.outs: frozenset[Base] = frozenset()
         self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
         self.copies = Copies()
+        self.checkpoints = 0  # calls of checkpointed functions
         self.unseen: list[torch.Tensor] = []  # leaves of the graph that get no gradient
         self._reals: dict[int, FakeTensor] = {}
 

@@ -235,10 +235,13 @@ checkpoint_function = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", 
 
 
 class Checkpoint:
-    """`torch.utils.checkpoint.checkpoint` with these settings, called as transforms are."""
+    """`torch.utils.checkpoint.checkpoint` with these settings, called as transforms are. `plain`: nobody has a say in
+    what is kept, and nobody is told of it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
+        self.reentrant = settings.get("use_reentrant") is not False
+        self.plain = "context_fn" not in settings and not settings.get("debug")
         self.__name__ = self.__qualname__ = "checkpoint"
 
     def __call__(self, graph: Any, given: Any, settings: Any, args: Any, kwargs: Any, lifted: Any) -> Any:

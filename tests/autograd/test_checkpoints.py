@@ -1,0 +1,123 @@
+"""Checkpointed functions inside of a compiled one: compiled, and computed again when gradients arrive."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+import dovetail
+from tests.autograd.comparing import BACKENDS, leaf, same
+from tests.autograd.test_autocast import saved_bytes
+
+W, V = (torch.linspace(-1, 1, 64).view(8, 8) * k for k in (1, 2))
+
+
+def again(function, *args, reentrant=False, **kwargs):
+    return checkpoint(function, *args, use_reentrant=reentrant, **kwargs)
+
+
+def two(a, b, scale=2.0):
+    h = (a @ W).relu()
+    return h * scale + b, (h.mean(), a.t())
+
+
+#: Of `x` and a weight `w`.
+COMPILED = {
+    "product": lambda x, w: again(lambda t: (t @ w).tanh(), x),
+    "element-wise": lambda x, w: again(lambda t: (t + 1).sin().exp() * t * w[0], x),
+    "one after the other": lambda x, w: again(lambda t: (t @ V).relu() + t, again(lambda t: (t @ w).tanh() + t, x)),
+    "nested results": lambda x, w: again(two, x @ w, x * 2, scale=3.0),
+    "one in another": lambda x, w: again(lambda t: again(lambda u: (u @ w).sigmoid(), t) @ V, x),
+    "a view": lambda x, w: again(lambda t: (t @ w).t()[1:], x).cos(),
+    "what it is given": lambda x, w: again(lambda t: (t, t * w), x[:, None])[0].sin() * w,
+    "without a history": lambda x, w: again(lambda t: (t @ w, t.argmax(1), t.detach() * 2), x),
+    "reentrant": lambda x, w: again(lambda t: (t @ V).relu() @ w, again(lambda t: t @ w, x * 1, reentrant=True)),
+    "reentrant, without gradients": lambda x, w: again(lambda t: (t @ W).tanh(), x.detach(), reentrant=True) + x @ w,
+    "what it makes is written to": lambda x, w: again(lambda t: (t @ w).add_(1).sin(), x),
+    "without gradients": lambda x, w: torch.no_grad()(again)(lambda t: (t @ w).tanh(), x) + x @ w,
+    "types": lambda x, w: again(lambda t: torch.autocast("cpu", torch.bfloat16)(torch.mm)(t, w).float(), x),
+    "used elsewhere": lambda x, w: (lambda y: (y * y @ V, y))(again(lambda t: (t @ w).tanh(), x.sin())),
+    "attention": lambda x, w: again(lambda t: F.scaled_dot_product_attention(*[(t @ w)[None, None]] * 3), x),
+}
+LEFT = {
+    "draws": lambda x, w: again(lambda t: F.dropout(t @ w, 0.5).sin(), x),
+    "writes": lambda x, w: again(lambda t, seen: (t @ w, seen.add_(1))[0].sin(), x, torch.zeros(3)),
+    "no history of its own": lambda x, w: again(lambda t: ((t @ w).tanh(), torch.ones(3)), x * 1, reentrant=True)[0],
+}
+
+
+def differentiated(call):
+    results = []
+    for rows in (5, 5, 9):
+        x, w = leaf(rows, 8), leaf(8, 8)
+        found = [t for t in torch.utils._pytree.tree_leaves(call(x, w)) if isinstance(t, torch.Tensor)]
+        sum(t.float().sin().sum() for t in found if t.requires_grad).backward()
+        results += [*found, x.grad, w.grad]
+    return results
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", COMPILED)
+def test_is_compiled(name, backend):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", r".*\[uncompiled-graph\]")
+        same(differentiated, COMPILED[name], backend)
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_is_left_to_the_engine(name):
+    dovetail.reset()
+    with pytest.warns(UserWarning, match="uncompiled-graph"):
+        same(differentiated, LEFT[name])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_keeps_what_each_is_given(reentrant):
+    """And computes the rest of one after the other: what comes first is not computed again for what follows."""
+    x, weights = leaf(256, 8), [leaf(8, 64) for _ in range(4)]
+
+    def program(x):
+        for w in weights:
+            x = again(lambda t, w=w: ((t @ w).sin().cos() @ w.t()).tanh() + t, x, reentrant=reentrant)
+        return x.sum()
+
+    compiled = dovetail.compile(program, fullgraph=True)
+    size, result = saved_bytes(compiled, x)
+    eager, _ = saved_bytes(program, x)
+    inputs, shared = x.nbytes * len(weights), sum(w.nbytes for w in weights)
+    assert size <= max(eager, inputs + shared)
+    result.backward()
+
+
+def test_what_it_was_given_may_not_be_written_to_meanwhile():
+    def program(call):
+        x = leaf(4)
+        y = x * 1
+        result = call(y)
+        with torch.no_grad():
+            y.add_(1)
+        result.sum().backward()
+
+    def outcome(call):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            program(call)
+
+    fn = lambda y: again(lambda t: (t + 1).sin().exp(), y)
+    outcome(fn)
+    outcome(dovetail.compile(fn, fullgraph=True))
+
+
+def test_a_tensor_that_requires_gradients_may_be_told_so_again():
+    """As transformers tell the embeddings of a model whose layers are checkpointed."""
+
+    def fn(x, w):
+        h = (x @ w).requires_grad_()
+        return again(lambda t: (t @ W).tanh(), h.requires_grad_(True), reentrant=True)
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", r".*\[uncompiled-graph\]")
+        same(differentiated, fn)
