@@ -12,8 +12,7 @@ small, and the program is recorded anew, for nobody knows how long it will be in
 twice: then such a call runs without the recording, as do forward passes while what one saved for its backward pass is
 in use.
 
-A recording has a pool of memory of its own, or takes turns with others (`pools.py`). One that takes the place of
-another takes over its pool.
+Recordings of one program take turns in a pool of memory, halves of training steps in a common one (`pools.py`).
 
 A program that gives its results in buckets is recorded as a whole, and replayed bucket by bucket.
 """

@@ -5,7 +5,7 @@ lies there. Where the layers of a model are compiled one by one, there are many 
 under `fully_shard` they held 7.8 GB, beside 12.8 without recordings. These are gradients and temporaries, of which
 eager mode holds one layer's at a time, and copies of the parameters, which are gathered elsewhere in each step. So the
 forward programs of a device that are differentiated share a pool, and so do backward programs: what one is done with is
-given to the next one that is recorded.
+given to the next one that is recorded. Any other program has a pool for its recordings.
 
 Whether a recording may be replayed is then a question of what is in use. Results that were when it was made lie apart
 from all that it writes to. Any other result of the pool may lie in its way; as long as one is in use, it is not
