@@ -131,6 +131,7 @@ class Recorder:
         self.call, self.facts, self.report, self.title = call, facts, report, title
         self.parameters: Callable[[tuple], tuple] | None = None  # of the inputs
         self.sets: dict[tuple[int, ...], _Set] = {}  # by what the parameters are
+        self.current, self.good = _Set(None), None  # of the last call, and what `unmoved` gave
         self.over = 0  # sets of parameters that are gone, and had no recording
         self.pool = taken_in_turns(_index(facts.device), bool(facts.saved)) if facts.shares else Pool()
         self.lock = self.pool.lock
@@ -151,11 +152,13 @@ class Recorder:
         key: Any = tuple(inputs[k] for k in facts.fixed)
         if facts.dynamic:
             key = key, tuple((i.shape, i.stride()) for i in inputs if isinstance(i, torch.Tensor))
-        own = self.set_of(inputs)
+        good = unmoved() if facts.own else None
+        if good is None or good is not self.good:
+            self.current, self.good = self.set_of(inputs), good
+        own = self.current
         recording = own.recordings.get(key)
         if recording is None:
             return self.first(own, key, inputs)
-        good = unmoved() if facts.own else None
         if (good is None or good is not recording.good) and not recording.is_where_it_was(inputs):
             return self.moved(own, key, recording, inputs)
         recording.good = good
