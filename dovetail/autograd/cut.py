@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 import torch.fx
 
 from dovetail.ir.aten import CHECKPOINTED, NotDifferentiable
+from dovetail.ir.devices import traits
 from dovetail.ir.records import dataclass
 from dovetail.ops.calls.effects import finds_out
 from dovetail.ops.calls.schema import bound, facts
@@ -59,7 +60,8 @@ def choose(
     networkx = importlib.import_module("networkx")  # 0.3 s that only a program with a backward pass should pay
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
-    depth = _depths(candidates, _continued(candidates)) | dict.fromkeys(again, 1) | dict.fromkeys(ends, 0)
+    depth = _depths(candidates, _continued(candidates), backward_nodes)
+    depth |= dict.fromkeys(again, 1) | dict.fromkeys(ends, 0)
     final, never = set(gradients), again | exposed - written
     for node in candidates:
         cost = None if node in never else _cost(node, depth[node], written, backward_nodes)
@@ -131,7 +133,7 @@ def _continued(candidates: list[Node]) -> set[Node]:
     return found
 
 
-def _depths(candidates: list[Node], cheap: set[Node]) -> dict[Node, int]:
+def _depths(candidates: list[Node], cheap: set[Node], backward_nodes: set[Node]) -> dict[Node, int]:
     """How many operators run again when a value is not kept; 0 for what must not be computed again.
 
     `cheap` may run again whatever the operator.
@@ -141,24 +143,55 @@ def _depths(candidates: list[Node], cheap: set[Node]) -> dict[Node, int]:
         before = max((depth.get(n, 0) for n in node.all_input_nodes), default=0)
         if node.op == "placeholder":
             depth[node] = 0
-        elif _is_view(node):
+        elif is_view(node):
             depth[node] = before or 1
+        elif before < CHAIN:
+            depth[node] = before + 1 if node in cheap or runs_again(node, backward_nodes) else 0
         else:
-            depth[node] = before + 1 if (node in cheap or row_of(node.target).cheap) and before < CHAIN else 0
+            depth[node] = 0
     return depth
+
+
+def runs_again(node: Node, backward_nodes: set[Node]) -> bool:
+    """Is it a view, or made by an operator that may run in both halves?"""
+    if node.op != "call_function":
+        return False
+    return is_view(node) or row_of(node.target).cheap and not _is_operand_twice(node, backward_nodes)
+
+
+def _is_operand_twice(node: Node, backward_nodes: set[Node]) -> bool:
+    """Do libraries read the value, or a view of it, in both halves, as convolutions do with images? Eager mode keeps
+    it, and it is in memory: as one that runs again it would be written there a second time."""
+    val = node.meta.get("val")
+    if not isinstance(val, torch.Tensor) or not traits(val.device).keeps_operands:
+        return False
+    return all(_read_by_library(node, backward_nodes, half) for half in (False, True))
+
+
+def _read_by_library(node: Node, backward_nodes: set[Node], backward: bool) -> bool:
+    return any(
+        _is_library(user) and (user in backward_nodes) is backward
+        or is_view(user) and _read_by_library(user, backward_nodes, backward)
+        for user in node.users
+    )
 
 
 def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node]) -> float | None:
     """Bytes; of two equal values the later one, so that less runs again. None: it cannot be kept."""
     val = node.meta.get("val")
-    if not isinstance(val, torch.Tensor) or _is_view(node):
+    if not isinstance(val, torch.Tensor) or is_view(node):
         return None
     if node.op == "placeholder" and node not in written:
         return 1.0
     # is one operand large and every other small beside the result? Then that one could be kept in its place
-    follows = sum(_bytes(n) * 8 > _bytes(node) for n in node.all_input_nodes) == 1
+    follows = len(large(node.all_input_nodes, node)) == 1
     made = MADE if follows and not _in_memory(node, backward_nodes) else 1.0
     return max(_bytes(node), 1) * made * (1 - depth / 1024)
+
+
+def large(nodes: Iterable[Node], beside: Node) -> list[Node]:
+    """Those that are not small beside another."""
+    return [n for n in nodes if _bytes(n) * 8 > _bytes(beside)]
 
 
 def _bytes(node: Node) -> int:
@@ -169,7 +202,7 @@ def _bytes(node: Node) -> int:
 def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
     """Does a library make or read the value, so that it is in memory whether it is kept or not?"""
     return _is_library(_maker(node)) or any(
-        _is_library(user) or _is_view(user) and _in_memory(user, backward_nodes)
+        _is_library(user) or is_view(user) and _in_memory(user, backward_nodes)
         for user in node.users
         if user not in backward_nodes
     )
@@ -184,16 +217,16 @@ def _is_library(node: Any) -> bool:
 
 def memory_of(node: Node) -> Node:
     """The node whose memory this one is a view of."""
-    while _is_view(node):
+    while is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
-def _is_view(node: Node) -> bool:
+def is_view(node: Node) -> bool:
     """Does it share memory with its first argument?"""
     if node.op != "call_function":
         return False
     if node.target is operator.getitem:
         several: Any = node.args[0]
-        return _is_view(several) and isinstance(several.meta.get("val"), (tuple, list))
+        return is_view(several) and isinstance(several.meta.get("val"), (tuple, list))
     return facts(node.target).view

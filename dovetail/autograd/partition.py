@@ -20,6 +20,7 @@ import torch
 import torch.fx
 
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
+from dovetail.autograd.masks import argument_of, look_at_arguments
 from dovetail.ir.aten import (
     CHECKPOINTED,
     Apart,
@@ -40,7 +41,7 @@ Node = torch.fx.Node
 
 
 def partition(joint: JointGraph) -> Pair:
-    """The forward and the backward graph of `joint`, which is left as it is."""
+    """The forward and the backward graph of `joint`, which says the same afterwards."""
     nodes = list(joint.aten.graph.nodes)
     inputs = [n for n in nodes if n.op == "placeholder" and n.name not in joint.aten.constants][: joint.inputs]
     output = nodes[-1].args[0]
@@ -52,6 +53,7 @@ def partition(joint: JointGraph) -> Pair:
     needed = _ancestors(final)
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
     exposed = _exposed(nodes, [*inputs, *results], backward_nodes | joint.backward)
+    look_at_arguments(nodes, needed, backward_nodes)
     choice = choose(nodes, needed, backward_nodes, final, written, exposed, _given(joint, results))
     constants = [n for n in nodes if n.name in joint.aten.constants]
     saved = (*choice.saved, *choice.copied)
@@ -193,20 +195,14 @@ def _backward(
 
 
 def _look_at_arguments(graph: torch.fx.Graph) -> None:
-    """A relu's derivative looks at its result. Where that is computed again, its argument says the same: if something
-    else wants the result in memory, the derivative need not read it back.
-
-    before:  %relu = relu(%x);  %g = threshold_backward(%tangent, %relu, 0)
-    after:   %g = threshold_backward(%tangent, %x, 0)
-    """
+    """Where a relu is computed again, its derivative need not read it back, if something else wants it in memory."""
     for node in list(graph.nodes):
-        if node.target is torch.ops.aten.threshold_backward.default:
-            _, result, threshold = node.args
-            computed = isinstance(result, Node) and result.target is torch.ops.aten.relu.default
-            if computed and isinstance(threshold, (int, float)) and threshold >= 0:
-                node.update_arg(1, result.args[0])
-                if not result.users:
-                    graph.erase_node(result)
+        argument = argument_of(node)
+        if argument is not None:
+            result: Any = node.args[1]
+            node.update_arg(1, argument)
+            if not result.users:
+                graph.erase_node(result)
 
 
 def _missing(node: Node, known: dict[Node, Node], order: dict[Node, int]) -> list[Node]:

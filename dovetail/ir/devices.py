@@ -36,6 +36,7 @@ class Traits:
     recomputes: int = 10  # the cost of what is computed again where its operands are read anyway
     of_one: int = 5  # the same where it is made of one tensor, which is read in its place
     operations: int = 0  # of kernels, in the time that a byte takes to be read or written; 0 where nobody has measured
+    keeps_operands: bool = False  # is what libraries read in both passes kept, rather than written to memory again?
     puts: bool = False  # are rows put at indices in kernels, rather than by a library?
     holds_rows: bool = False  # does a program of a kernel hold a row, so that short kernels need more programs?
 
@@ -45,7 +46,7 @@ TRAITS = {
     GPU: Traits(
         convolutions="cuDNN", loops_of_vectors=True, sorts_to_add=True, scans=True, draws=True, pools=True,
         resizes=True, divides=False, records=True, attention=True, recomputes=40, of_one=10, operations=12,
-        puts=True, holds_rows=True,
+        keeps_operands=True, puts=True, holds_rows=True,
     ),
 }  # fmt: skip
 _OTHERS = Traits()

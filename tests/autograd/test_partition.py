@@ -15,6 +15,7 @@ from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import to_fake
 from dovetail.options import Options
 from tests.normalize.harness import graph_of
+from tests.traits import give_host
 
 
 def pair(fn: Callable[..., Any], *args: torch.Tensor) -> Pair:
@@ -122,6 +123,28 @@ def test_what_follows_a_batch_norm_is_computed_again():
     split = pair(normed, leaf(2, 3, 8, 8), leaf(3), leaf(3), leaf(4, 3, 1, 1))
     assert [tuple(n.meta["val"].shape) for n in split.saved] == [(3,), (3,), (3,)]
     assert "aten.relu.default" in targets(split.backward)
+
+
+def test_where_memory_is_slow_what_libraries_read_twice_is_kept(monkeypatch):
+    """Relus look at what the norms' gradients read anyway; where that is two tensors, at their result."""
+    give_host(monkeypatch, keeps_operands=True)
+
+    def block(x, weight, bias, w):
+        normed = lambda x: torch.nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4), weight, bias, training=True)
+        return (x + normed(normed(x).relu() @ w)).relu() @ w
+
+    split = pair(block, leaf(64, 4), leaf(4), leaf(4), leaf(4, 4))
+    assert {"relu", "relu_1", "mm"} <= set(names(split))
+    assert "aten.relu.default" not in targets(split.backward)
+    masks = [n.args[1] for n in split.backward.graph.nodes if n.target is torch.ops.aten.threshold_backward.default]
+    assert [mask.op for mask in masks] == ["placeholder", "call_function"]
+
+
+def test_a_relu_whose_argument_nobody_reads_looks_at_its_result(monkeypatch):
+    give_host(monkeypatch, keeps_operands=True)
+    split = pair(lambda x, v, w: (x @ v + 1).relu() @ w, leaf(8, 4), leaf(4, 4), leaf(4, 6))
+    (mask,) = [n.args[1] for n in split.backward.graph.nodes if n.target is torch.ops.aten.threshold_backward.default]
+    assert mask.op == "placeholder"
 
 
 def test_concatenations_that_begin_alike_are_put_together_again():
