@@ -18,6 +18,10 @@ class Stream:
         self.now = 0
         self.seen: dict[Stream, int] = {}
 
+    @property
+    def cuda_stream(self) -> int:
+        return id(self)
+
     def wait_stream(self, other: Stream) -> None:
         for stream, moment in (*other.seen.items(), (other, other.now)):
             self.seen[stream] = max(moment, self.seen.get(stream, 0))

@@ -13,6 +13,7 @@ from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import device_scalars, graphs
 from dovetail.runtime.gpu.graphs import BucketRecorder, _Recording, _Result
 from dovetail.runtime.gpu.pools import Pool
+from tests.runtime_cpu.simulated import Stream
 
 BUCKETS = (2, 0), (3,), (1,)
 ENDS = [1, 1, 3]  # graphs up to the end of each bucket: nothing is launched for the second one
@@ -20,7 +21,7 @@ ENDS = [1, 1, 3]  # graphs up to the end of each bucket: nothing is launched for
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     facts = GraphFacts(torch.device("cpu"), later=((0,), ()))
     made = BucketRecorder(lambda *inputs: iter([["plain"]]), facts, print, "title", BUCKETS)

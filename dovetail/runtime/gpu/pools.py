@@ -99,8 +99,8 @@ class Pool:
         self.lock = threading.Lock()
         self.handle: Any = None
         self.living: dict[Handed, None] = {}  # of recordings that are not gone
-        self.out: dict[Handed, Any] = {}
-        self.behind: set[Any] = set()
+        self.out: dict[Handed, tuple[int, Any]] = {}
+        self.behind: dict[int, Any] = {}  # by CUDA's number: streams of PyTorch's are slow to compare
 
     def has_room(self) -> bool:
         """May a program be recorded here: does PyTorch know of all memory that is in use?"""
@@ -132,23 +132,27 @@ class Pool:
 
     def is_clear(self, recording: Any) -> bool:
         """Is nothing of others in use that may lie in its way?"""
-        for handed, stream in tuple(self.out.items()):
+        for handed, (number, stream) in tuple(self.out.items()):
             places = recording.unknown.get(handed.number, handed.pooled)
             if handed is recording.handed or (not places and handed in self.living):
                 continue
             if handed.uses(places):
                 return False
-            self.behind.add(stream)
+            self.behind[number] = stream
             if (places is handed.pooled or handed not in self.living) and not handed.busy():
                 self.out.pop(handed, None)
         return True
 
     def begin(self, recording: Any, stream: Any) -> None:
         """It will be replayed on the stream, and its results are handed out."""
-        for other in {*self.behind, self.out.get(recording.handed, stream)} - {stream}:
-            stream.wait_stream(other)
-        self.behind = {stream}
-        self.out[recording.handed] = stream
+        now = stream.cuda_stream, stream
+        self.behind.update((now, self.out.get(recording.handed, now)))
+        if len(self.behind) > 1:
+            for number, other in self.behind.items():
+                if number != now[0]:
+                    stream.wait_stream(other)
+            self.behind = dict((now,))
+        self.out[recording.handed] = now
 
 
 @cache
