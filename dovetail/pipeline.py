@@ -86,7 +86,7 @@ from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.recording.templates import TEMPLATES
 from dovetail.normalize.text import aten_text
 from dovetail.normalize.wrapper_tensors import take_apart
-from dovetail.ops.calls.autograd_calls import needs_autograd, needs_engine, without_gradients
+from dovetail.ops.calls.autograd_calls import begins_to_record, makes_leaves, needs_autograd, steered, without_gradients
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.symbolic.unbacked import discovering
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -247,9 +247,10 @@ class Stages:
     def made(self) -> tuple[Plan, Partials]:
         """Raises Uncompiled."""
         graph, fakes = self.graph, self.fakes
-        why = turns_settings(graph.graph) or needs_engine(graph.graph, fakes)
-        if why is None and takes_numbers_out(graph.graph):
+        why = turns_settings(graph.graph) or steered(graph.graph)
+        if why is None and (takes_numbers_out(graph.graph) or begins_to_record(graph.graph, fakes)):
             return self.in_pieces(cut(graph))
+        why = why or makes_leaves(graph.graph, fakes)
         used = None if why is not None else without_gradients(graph.graph)
         if used is None:
             raise why or Uncompiled("it computes gradients, and what led to them is differentiated again outside")

@@ -194,3 +194,56 @@ def test_a_graph_that_another_process_has_kept(tmp_path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "DOVETAIL_CACHE_DIR": str(tmp_path / "cache")}
     errors = [python(str(tmp_path / "program.py"), env=env).stderr for _ in range(2)]
     assert all(error.count("[uncompiled-graph]") == 1 for error in errors), errors
+
+
+def after_a_break(x):
+    with torch.no_grad():
+        y = x.sin() * 2
+        dovetail.graph_break()
+        y = y.cos() + 1
+    return (y * x).exp()
+
+
+def ending_in_a_break(x):
+    with torch.no_grad():
+        y = x.sin() * 2
+        dovetail.graph_break()
+        y = y.cos() + 1
+    return y
+
+
+NORM = torch.nn.LayerNorm(3)
+COMPILED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "recording that begins inside": (after_a_break, {}),
+    "recording that begins at the end": (ending_in_a_break, {}),
+    "numbers that no call has shown to change": (lambda x: NORM(x.sin()) * 2, {"dynamic": True}),
+    "a batch norm of sizes that vary": (
+        lambda x: torch.nn.functional.batch_norm(x.expand(4, 3).sin(), None, None, training=True) + x, {"dynamic": True}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_is_compiled_after_all(name: str) -> None:
+    fn, options = COMPILED[name]
+    compiled = dovetail.compile(fn, **options)
+    assert told(lambda: compiled(weight())) == []
+    ours, eager = weight(), weight()
+    for call, given in ((compiled, ours), (fn, eager)):
+        result = call(given)
+        if result.requires_grad:
+            result.sum().backward()
+    torch.testing.assert_close(ours.grad, eager.grad)
+    torch.testing.assert_close(compiled(ours), fn(eager))
+
+
+def test_a_number_that_changes_leaves_one_operator_alone() -> None:
+    def fn(x, eps):
+        return torch.nn.functional.layer_norm(x.sin() * 2, (3,), eps=eps).cos() * 3
+
+    compiled = dovetail.compile(fn, fullgraph=True)
+    rates = [0.1, 0.2, 0.3, 0.4]
+    assert told(lambda: [compiled(weight(), eps) for eps in rates]) == []
+    for eps in rates:
+        torch.testing.assert_close(compiled(weight(), eps), fn(weight(), eps))
+    assert len(compiled._dovetail_dispatcher.entries) == 2

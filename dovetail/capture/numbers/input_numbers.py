@@ -9,7 +9,7 @@ constant.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -50,6 +50,22 @@ TEXTS: frozenset[Any] = frozenset(
         str.lstrip, str.rstrip, str.isdigit, str.count, str.find, str.rfind, str.__contains__, str.title, len,
     )
 )  # fmt: skip
+
+
+def may_be_constant(s: Session, value: Value) -> bool:
+    """Is it a number from outside that no call has shown to change? Under `dynamic=True` it is one that might."""
+    varying = s.table.varying
+    if not varying.everything or not isinstance(value, InputNumber) or not value.open:
+        return False
+    return not any(isinstance(each, Drawn) or varying.changed(each.name()) for each in _roots(value.source))
+
+
+def _roots(source: Any) -> Iterator[Source]:
+    if isinstance(source, Computed):
+        for operand in source.operands:
+            yield from _roots(operand)
+    else:
+        yield source
 
 
 class InputNumber(LazyConst, SymbolicNumber):

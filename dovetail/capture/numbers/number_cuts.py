@@ -16,7 +16,7 @@ import torch
 import torch.fx
 from torch.fx import Node
 
-from dovetail.capture.tables.graph_functions import RESHAPING, impure, runs_alone
+from dovetail.capture.tables.graph_functions import RESHAPING, impure, number_places, runs_alone
 from dovetail.ir.aten import Uncompiled
 from dovetail.ir.nodes import name_of, writes
 from dovetail.ir.piece_graph import piece_of
@@ -54,8 +54,19 @@ _NUMBERS = "it computes with numbers that it takes out of tensors"
 
 
 def takes_numbers_out(graph: torch.fx.Graph) -> bool:
-    """Does the graph compute with numbers that tensors hold, other than sizes?"""
-    return any(n.target == "item" and not isinstance(n.meta.get("fake"), torch.SymInt) for n in _calls(graph))
+    """Does the graph compute with numbers that tensors hold, other than sizes, or with others where no kernel can?"""
+    return any(_takes_out(n) or _takes_alone(n) for n in _calls(graph))
+
+
+def _takes_out(node: Node) -> bool:
+    return node.target == "item" and not isinstance(node.meta.get("fake"), torch.SymInt)
+
+
+def _takes_alone(node: Node) -> bool:
+    """Is it given a number that varies where only PyTorch takes one?"""
+    given = (*enumerate(node.args), *node.kwargs.items())
+    values = (value for place, value in given if runs_alone(node) and place in number_places(name_of(node)))
+    return any(isinstance(value, Node) and isinstance(value.meta.get("fake"), NUMBERS) for value in values)
 
 
 def cut(graph_module: torch.fx.GraphModule) -> list[Piece]:
@@ -69,11 +80,12 @@ def cut(graph_module: torch.fx.GraphModule) -> list[Piece]:
     changing = next((n for n in _calls(graph) if writes(n) and _changes_metadata(n)), None)
     if wrappers or changing is not None:
         more = "has tensors that are made of others" if wrappers else "changes what tensors are between them"
-        raise Uncompiled(f"{_NUMBERS}, and {more}", () if changing is None else changing.meta.get("stack", ()))
+        why = _NUMBERS if any(map(_takes_out, _calls(graph))) else "it is cut into parts"
+        raise Uncompiled(f"{why}, and {more}", () if changing is None else changing.meta.get("stack", ()))
     pieces = _pieces(graph.nodes)
     _connect(pieces, graph)
     if not all(map(_may_pass, (n for piece in pieces if not piece.alone for n in piece.inputs))):
-        raise Uncompiled(f"{_NUMBERS}, between which something passes that no graph can be given")
+        raise Uncompiled("it is cut into parts, between which something passes that no graph can be given")
     return pieces
 
 
@@ -106,6 +118,7 @@ def _pieces(nodes: Iterable[Node]) -> list[Piece]:
         waits = any(used in piece.numbers for used in node.all_input_nodes)
         numbers = [*filter(_is_number, node.all_input_nodes)]
         alone = bool(numbers) and (runs_alone(node) or any(isinstance(n.meta["fake"], bool) for n in numbers))
+        alone |= _takes_alone(node)
         if waits or alone or piece.alone or piece.numbers and impure(node) and node.target is not _turn_grad:
             pieces.append(piece := Piece(grad, alone))
         if node.target is _turn_grad:

@@ -174,6 +174,11 @@ def runs_alone(node: torch.fx.Node) -> bool:
     return name_of(node) in _ALONE_PLACES
 
 
+def takes_constants(name: str) -> bool:
+    """Is an operation by that name better off with numbers that are known?"""
+    return name in _ALONE_PLACES
+
+
 @cache
 def number_places(name: str) -> Any:
     """The arguments, by position or name, of an operation that may be numbers known only when it runs."""

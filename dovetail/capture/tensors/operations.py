@@ -21,12 +21,19 @@ from torch.utils import _pytree as pytree
 
 from dovetail.capture.numbers import graph_numbers, specialization, tensor_numbers, unbacked_sizes
 from dovetail.capture.numbers.graph_numbers import InGraph
-from dovetail.capture.numbers.input_numbers import InputNumber
+from dovetail.capture.numbers.input_numbers import InputNumber, may_be_constant
 from dovetail.capture.numbers.numpy_numbers import plain_number
 from dovetail.capture.outside.storage_offsets import refuse_outside
 from dovetail.capture.process.settings import refuse_operators
 from dovetail.capture.process.trusted_code import replaced_operator
-from dovetail.capture.tables.graph_functions import BY_LAYOUT, NO_PLACE, NO_VARIANT, RESHAPING, number_places
+from dovetail.capture.tables.graph_functions import (
+    BY_LAYOUT,
+    NO_PLACE,
+    NO_VARIANT,
+    RESHAPING,
+    number_places,
+    takes_constants,
+)
 from dovetail.capture.tensors import autograd_engine, extremes, literals, new_leaves, torch_function, wrapper_tensors
 from dovetail.capture.values.base import Args, Const, Kwargs, NotNative, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
@@ -92,6 +99,8 @@ def plain_call(s: Session, target: Callable[..., Any], args: Args, kwargs: Kwarg
 def _arguments(s: Session, name: str, args: Args, kwargs: Kwargs) -> tuple[tuple, list, dict, dict]:
     """By position those of the node and of its fake, and so by name; some places take numbers that vary."""
     takes = number_places(name) if name else NO_PLACE
+    if takes_constants(name):
+        takes = {k for k, value in (*enumerate(args), *kwargs.items()) if k in takes and not may_be_constant(s, value)}
     args, kwargs = literals.sizes(s, name, args, kwargs)
     pairs = [to_graph(s, a, k in takes) for k, a in enumerate(args)]
     named, fakes = unzipped({k: to_graph(s, v, k in takes) for k, v in kwargs.items()})

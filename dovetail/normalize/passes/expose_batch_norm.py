@@ -50,7 +50,7 @@ def _normalized(write: GraphWriter, norm: Node) -> Node:
         scale = write.call(aten.mul.Tensor, scale, weight)
     shift = write.call(aten.mul.Tensor, mean, scale)
     shift = write.call(aten.neg.default, shift) if bias is None else write.call(aten.sub.Tensor, bias, shift)
-    broadcast = [1, image.shape[1], *[1] * (image.dim() - 2)]
+    broadcast = [1, -1, *[1] * (image.dim() - 2)]
     wide = write.call(aten.mul.Tensor, x, write.call(aten.view.default, scale, broadcast))
     made = write.call(aten.add.Tensor, wide, write.call(aten.view.default, shift, broadcast))
     if made.meta["val"].dtype != image.dtype:

@@ -67,14 +67,12 @@ def unseen_leaf_(tensor: torch.Tensor) -> torch.Tensor:
 METHODS = frozenset(("backward", "requires_grad_", "retain_grad", "register_hook", "detach_"))
 
 
-def needs_engine(graph: torch.fx.Graph, fakes: Sequence[Any]) -> Uncompiled | None:
+def steered(graph: torch.fx.Graph) -> Uncompiled | None:
     """Why PyTorch's engine has to give what the graph returns its history, so that it runs as captured; or None."""
     for node in graph.nodes:
         if name := steers(node):
             return Uncompiled(f"{name!r} in it is for PyTorch's autograd engine to do", node.meta.get("stack", ()))
-    if _makes_leaves(graph, fakes):
-        return Uncompiled("it gives a tensor that requires gradients, as nothing that it is given does")
-    return Uncompiled("recording of gradients begins inside of it") if _begins(graph, fakes) else None
+    return None
 
 
 def steers(node: torch.fx.Node) -> str:
@@ -129,20 +127,28 @@ def needs_autograd(fakes: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
 
 
-def _begins(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
-    """Does recording begin inside the graph, so that what it writes to may get a history?"""
-    on = any(n.target is torch._C._set_grad_enabled and n.args == (True,) for n in graph.nodes)
-    return on and not torch.is_grad_enabled() and any(getattr(f, "requires_grad", False) for f in fakes)
+def begins_to_record(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
+    """Is something computed behind a place where recording of gradients begins inside the graph?"""
+    if torch.is_grad_enabled() or not any(getattr(f, "requires_grad", False) for f in fakes):
+        return False
+    on = False
+    for node in graph.nodes:
+        if node.target is torch._C._set_grad_enabled:
+            on = node.args == (True,)
+        elif on and node.op.startswith("call"):
+            return True
+    return False
 
 
-def _makes_leaves(graph: torch.fx.Graph, fakes: Sequence[Any]) -> bool:
-    """Does the graph return tensors that require gradients which no input asked for?"""
+def makes_leaves(graph: torch.fx.Graph, fakes: Sequence[Any]) -> Uncompiled | None:
+    """The same of a graph that returns tensors that require gradients which no input asked for."""
+    new = Uncompiled("it gives a tensor that requires gradients, as nothing that it is given does")
     made = [node.meta.get("fake") for node in output_of(graph).all_input_nodes if node.op != "placeholder"]
     wanted = [f for f in made if isinstance(f, torch.Tensor) and f.requires_grad]
     try:
-        return any(f.is_leaf for f in wanted) or bool(wanted) and not needs_autograd(fakes)
+        return new if any(f.is_leaf for f in wanted) or wanted and not needs_autograd(fakes) else None
     except RuntimeError:  # PyTorch forbids to ask for the history of some views whose base was written to
-        return True
+        return new
 
 
 def without_gradients(graph: torch.fx.Graph) -> list[int] | None:
