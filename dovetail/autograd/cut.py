@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from dovetail.ir.devices import traits
 from dovetail.ir.records import dataclass
 from dovetail.ops.calls.effects import finds_out
 from dovetail.ops.calls.schema import bound, facts
-from dovetail.ops.fake.symbolic.size_questions import hint
+from dovetail.ops.costs import is_library, is_view, large, nbytes
 from dovetail.ops.table import row_of
 
 Node = torch.fx.Node
@@ -146,17 +146,11 @@ def _depths(candidates: list[Node], cheap: set[Node], backward_nodes: set[Node])
         elif is_view(node):
             depth[node] = before or 1
         elif before < CHAIN:
-            depth[node] = before + 1 if node in cheap or runs_again(node, backward_nodes) else 0
+            again = node in cheap or row_of(node.target).cheap and not _is_operand_twice(node, backward_nodes)
+            depth[node] = before + 1 if again else 0
         else:
             depth[node] = 0
     return depth
-
-
-def runs_again(node: Node, backward_nodes: set[Node]) -> bool:
-    """Is it a view, or made by an operator that may run in both halves?"""
-    if node.op != "call_function":
-        return False
-    return is_view(node) or row_of(node.target).cheap and not _is_operand_twice(node, backward_nodes)
 
 
 def _is_operand_twice(node: Node, backward_nodes: set[Node]) -> bool:
@@ -170,7 +164,7 @@ def _is_operand_twice(node: Node, backward_nodes: set[Node]) -> bool:
 
 def _read_by_library(node: Node, backward_nodes: set[Node], backward: bool) -> bool:
     return any(
-        _is_library(user) and (user in backward_nodes) is backward
+        is_library(user) and (user in backward_nodes) is backward
         or is_view(user) and _read_by_library(user, backward_nodes, backward)
         for user in node.users
     )
@@ -186,33 +180,16 @@ def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node])
     # is one operand large and every other small beside the result? Then that one could be kept in its place
     follows = len(large(node.all_input_nodes, node)) == 1
     made = MADE if follows and not _in_memory(node, backward_nodes) else 1.0
-    return max(_bytes(node), 1) * made * (1 - depth / 1024)
-
-
-def large(nodes: Iterable[Node], beside: Node) -> list[Node]:
-    """Those that are not small beside another."""
-    return [n for n in nodes if _bytes(n) * 8 > _bytes(beside)]
-
-
-def _bytes(node: Node) -> int:
-    val = node.meta.get("val")
-    return hint(val.numel()) * val.itemsize if isinstance(val, torch.Tensor) else 0
+    return max(nbytes(node), 1) * made * (1 - depth / 1024)
 
 
 def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
     """Does a library make or read the value, so that it is in memory whether it is kept or not?"""
-    return _is_library(_maker(node)) or any(
-        _is_library(user) or is_view(user) and _in_memory(user, backward_nodes)
+    return is_library(_maker(node)) or any(
+        is_library(user) or is_view(user) and _in_memory(user, backward_nodes)
         for user in node.users
         if user not in backward_nodes
     )
-
-
-def _is_library(node: Any) -> bool:
-    if node.op != "call_function" or node.target is operator.getitem:
-        return False
-    row = row_of(node.target)
-    return row.lowering is None or row.rounds_otherwise
 
 
 def memory_of(node: Node) -> Node:
@@ -221,12 +198,3 @@ def memory_of(node: Node) -> Node:
         node = node.args[0]  # type: ignore[assignment]
     return node
 
-
-def is_view(node: Node) -> bool:
-    """Does it share memory with its first argument?"""
-    if node.op != "call_function":
-        return False
-    if node.target is operator.getitem:
-        several: Any = node.args[0]
-        return is_view(several) and isinstance(several.meta.get("val"), (tuple, list))
-    return facts(node.target).view

@@ -20,7 +20,6 @@ import torch
 import torch.fx
 
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
-from dovetail.autograd.masks import argument_of, look_at_arguments
 from dovetail.ir.aten import (
     CHECKPOINTED,
     Apart,
@@ -32,6 +31,7 @@ from dovetail.ir.aten import (
     output_of,
     parts_of,
 )
+from dovetail.normalize.passes.relu_masks import argument_of
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes
@@ -41,7 +41,7 @@ Node = torch.fx.Node
 
 
 def partition(joint: JointGraph) -> Pair:
-    """The forward and the backward graph of `joint`, which says the same afterwards."""
+    """The forward and the backward graph of `joint`, which is left as it is."""
     nodes = list(joint.aten.graph.nodes)
     inputs = [n for n in nodes if n.op == "placeholder" and n.name not in joint.aten.constants][: joint.inputs]
     output = nodes[-1].args[0]
@@ -53,7 +53,6 @@ def partition(joint: JointGraph) -> Pair:
     needed = _ancestors(final)
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
     exposed = _exposed(nodes, [*inputs, *results], backward_nodes | joint.backward)
-    look_at_arguments(nodes, needed, backward_nodes)
     choice = choose(nodes, needed, backward_nodes, final, written, exposed, _given(joint, results))
     constants = [n for n in nodes if n.name in joint.aten.constants]
     saved = (*choice.saved, *choice.copied)

@@ -25,7 +25,8 @@ from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.rules import images
 from dovetail.options import Options
-from tests.normalize.harness import check, graph_of
+from tests.normalize.harness import check, functional, graph_of
+from tests.traits import give_host
 
 X = torch.randn(4, 8)
 W = torch.randn(8, 8)
@@ -484,3 +485,27 @@ def test_what_max_pools_become(window, meta_as_gpu):
         (found,), wanted = interpreter(graph)(image), F.max_pool2d(image, 3, **window)
         torch.testing.assert_close(found, wanted, equal_nan=True, rtol=0, atol=0)
         assert found.stride() == wanted.stride()
+
+
+def normed(x, weight, bias, w):
+    return F.batch_norm(x, torch.zeros(4), torch.ones(4), weight, bias, training=True).relu() @ w
+
+
+def doubled(x, weight, bias, w):
+    return (x @ w * 2).relu() @ w
+
+
+@pytest.mark.parametrize("fn, looks", [(normed, True), (doubled, False)])
+def test_relus_look_at_what_is_read_anyway(fn, looks, monkeypatch):
+    give_host(monkeypatch, keeps_operands=True)
+
+    def step(*given):
+        given = [t.detach().requires_grad_() for t in given]
+        with torch.enable_grad():
+            return torch.autograd.grad(fn(*given).square().sum(), given, allow_unused=True)[0]
+
+    given = torch.randn(16, 4), torch.randn(4), torch.randn(4), torch.randn(4, 4)
+    aten = functional(step, *given)
+    (mask,) = [n for n in aten.graph.nodes if n.target is torch.ops.aten.threshold_backward.default]
+    assert (mask.args[1].target is not torch.ops.aten.relu.default) is looks
+    torch.testing.assert_close(interpreter(aten)(*given), (step(*given),))

@@ -22,6 +22,7 @@ from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.origins import compute_where_wanted
 from dovetail.normalize.passes.permutations import read_at_inverses
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
+from dovetail.normalize.passes.relu_masks import look_at_arguments
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
 
@@ -51,6 +52,7 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     prefer_channels_last(aten, options)
     let_cudnn_finish(aten, options)
     add_biases_apart(aten)
+    look_at_arguments(aten)
     write_out_pools(aten)
     if options.numerics != "eager":
         read_at_inverses(aten)
