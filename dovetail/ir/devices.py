@@ -26,6 +26,7 @@ class Traits:
     convolutions: str = ""  # the library that computes them: oneDNN or cuDNN
     loops_of_vectors: bool = False  # are products with a vector faster in loops?
     sorts_to_add: bool = False  # do its kernels sort what they add up at indices?
+    sorts_bits: bool = False  # does a sort take less time the shorter its keys are?
     scans: bool = False  # do its kernels scan rows?
     draws: bool = False  # do its kernels draw random numbers?
     pools: bool = False  # are the largest and the mean of small windows faster in kernels?
@@ -44,8 +45,8 @@ class Traits:
 TRAITS = {
     HOST.type: Traits(host=True, convolutions="oneDNN", loops_of_vectors=True),
     GPU: Traits(
-        convolutions="cuDNN", loops_of_vectors=True, sorts_to_add=True, scans=True, draws=True, pools=True,
-        resizes=True, divides=False, records=True, attention=True, recomputes=40, of_one=10, operations=12,
+        convolutions="cuDNN", loops_of_vectors=True, sorts_to_add=True, sorts_bits=True, scans=True, draws=True,
+        pools=True, resizes=True, divides=False, records=True, attention=True, recomputes=40, of_one=10, operations=12,
         keeps_operands=True, puts=True, holds_rows=True,
     ),
 }  # fmt: skip

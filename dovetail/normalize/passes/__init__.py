@@ -23,6 +23,7 @@ from dovetail.normalize.passes.origins import compute_where_wanted
 from dovetail.normalize.passes.permutations import read_at_inverses
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
 from dovetail.normalize.passes.relu_masks import look_at_arguments
+from dovetail.normalize.passes.short_sorts import sort_short_keys
 from dovetail.normalize.passes.uploads import upload_together
 from dovetail.options import Options
 
@@ -56,6 +57,7 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     write_out_pools(aten)
     if options.numerics != "eager":
         read_at_inverses(aten)
+    sort_short_keys(aten)
     if not options.fallback_random:
         draw_in_kernels(aten, backward_nodes)
     return aten
