@@ -19,9 +19,9 @@ import torch.fx
 from dovetail.ir.aten import CHECKPOINTED, NotDifferentiable
 from dovetail.ir.devices import traits
 from dovetail.ir.records import dataclass
+from dovetail.ops.aten_nodes import is_library, is_view, large, nbytes
 from dovetail.ops.calls.effects import finds_out
 from dovetail.ops.calls.schema import bound, facts
-from dovetail.ops.costs import is_library, is_view, large, nbytes
 from dovetail.ops.table import row_of
 
 Node = torch.fx.Node

@@ -31,7 +31,7 @@ from dovetail.ir.aten import (
     output_of,
     parts_of,
 )
-from dovetail.normalize.passes.relu_masks import argument_of
+from dovetail.ops.aten_nodes import relu_argument
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes
@@ -196,7 +196,7 @@ def _backward(
 def _look_at_arguments(graph: torch.fx.Graph) -> None:
     """Where a relu is computed again, its derivative need not read it back, if something else wants it in memory."""
     for node in list(graph.nodes):
-        argument = argument_of(node)
+        argument = relu_argument(node)
         if argument is not None:
             result: Any = node.args[1]
             node.update_arg(1, argument)

@@ -17,7 +17,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
-from dovetail.ops.costs import is_cheap, is_library, is_view, large
+from dovetail.ops.aten_nodes import is_cheap, is_library, is_view, large, relu_argument
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -26,7 +26,7 @@ Node = torch.fx.Node
 def look_at_arguments(graph: AtenGraph) -> None:
     """In place on the graph."""
     nodes = list(graph.graph.nodes)
-    masks = {n: argument for n in nodes if (argument := argument_of(n)) is not None}
+    masks = {n: argument for n in nodes if (argument := relu_argument(n)) is not None}
     masks = {n: argument for n, argument in masks.items() if traits(n.meta["val"].device).keeps_operands}
     if not masks:
         return
@@ -36,18 +36,6 @@ def look_at_arguments(graph: AtenGraph) -> None:
         sources = large(_made_of(argument), argument)
         if len(sources) == 1 and last.get(sources[0], -1) > places[node]:
             node.update_arg(1, argument)
-
-
-def argument_of(node: Node) -> Node | None:
-    """What the relu was given whose derivative the node computes."""
-    if node.target is not aten.threshold_backward.default:
-        return None
-    _, result, threshold = node.args
-    if not isinstance(result, Node) or result.target is not aten.relu.default:
-        return None
-    argument = result.args[0]
-    whole = isinstance(threshold, (int, float)) and threshold >= 0
-    return argument if whole and isinstance(argument, Node) else None
 
 
 def _last_reads(nodes: list[Node], places: dict[Node, int], masks: set[Node]) -> dict[Node, int]:

@@ -1,4 +1,4 @@
-"""What nodes of an ATen graph cost, roughly: whether they compute anything, where, and how much memory they fill."""
+"""Questions about nodes of an ATen graph: whether they compute anything, where, how much memory they fill, and of what."""
 
 from __future__ import annotations
 
@@ -48,3 +48,15 @@ def nbytes(node: Node) -> int:
     """Typically."""
     val = node.meta.get("val")
     return hint(val.numel()) * val.itemsize if isinstance(val, torch.Tensor) else 0
+
+
+def relu_argument(node: Node) -> Node | None:
+    """What the relu was given whose derivative the node computes: it says the same as the result, which it looks at."""
+    if node.target is not torch.ops.aten.threshold_backward.default:
+        return None
+    _, result, threshold = node.args
+    if not isinstance(result, Node) or result.target is not torch.ops.aten.relu.default:
+        return None
+    argument = result.args[0]
+    whole = isinstance(threshold, (int, float)) and threshold >= 0
+    return argument if whole and isinstance(argument, Node) else None
