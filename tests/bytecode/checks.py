@@ -40,6 +40,7 @@ def codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from codes(constant)
 
 
+@functools.lru_cache(maxsize=1)
 def instructions(code: types.CodeType) -> list[Any]:
     return [i for i in dis.get_instructions(code) if i.opname not in ("EXTENDED_ARG", "CACHE")]
 

@@ -31,7 +31,7 @@ def forked() -> None:
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("name", ["lowered as another: gelu", "the joint graph fails", "loading crashes"])
+@pytest.mark.parametrize("name", ["lowered as another: exp", "the joint graph fails", "loading crashes"])
 def test_a_mistake_is_cut_down(name: str) -> None:
     with injected(name) as started:
         found, failure = cut_down(started, 120.0)
