@@ -1,4 +1,4 @@
-"""Questions about nodes of an ATen graph: whether they compute anything, where, how much memory they fill, and of what."""
+"""Questions about nodes of an ATen graph: whether they compute anything, where, and how much memory they fill."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_two_threads_on_streams_of_their_own() -> None:
                 for each, parameter in zip(total, model.parameters(), strict=True):
                     each += parameter.grad
                 model.zero_grad()
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().synchronize()  # of the device: an error while the other thread records
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(train, models, sums))
