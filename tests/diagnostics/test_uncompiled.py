@@ -247,3 +247,16 @@ def test_a_number_that_changes_leaves_one_operator_alone() -> None:
     for eps in rates:
         torch.testing.assert_close(compiled(weight(), eps), fn(weight(), eps))
     assert len(compiled._dovetail_dispatcher.entries) == 2
+
+
+def test_recording_that_is_turned_on_in_inference_mode() -> None:
+    def fn(x):
+        with torch.enable_grad():
+            y = x.sin() * 2
+        return y + 1
+
+    with torch.inference_mode():
+        compiled = dovetail.compile(fn, fullgraph=True)
+        (message,) = told(lambda: compiled(weight()))
+        torch.testing.assert_close(compiled(weight()), fn(weight()))
+    assert "inference mode" in message

@@ -76,6 +76,8 @@ def cut(graph_module: torch.fx.GraphModule) -> list[Piece]:
     What passes from one to another looks as it did at the end of capture: nothing may have changed that before.
     """
     graph = graph_module.graph
+    if torch.is_inference_mode_enabled() and any(n.target is _turn_grad and n.args[0] for n in graph.nodes):
+        raise Uncompiled("it turns the recording of gradients on in inference mode")
     wrappers = any(is_wrapper(n.meta.get("fake")) for n in graph.nodes)
     changing = next((n for n in _calls(graph) if writes(n) and _changes_metadata(n)), None)
     if wrappers or changing is not None:
