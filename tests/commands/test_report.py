@@ -331,12 +331,9 @@ class Block(torch.nn.Module):
 def test_objects_that_differ_are_one_cause(folder) -> None:
     blocks = torch.nn.ModuleList(Block() for _ in range(5))
 
-    def function(x):
-        for block in blocks:
-            x = block(x)
-        return x
-
-    dovetail.compile(function)(torch.ones(2))
+    compiled = dovetail.compile(lambda block, x: block(x) * 2)
+    for block in blocks:
+        compiled(block, torch.ones(2))
     page(folder)
     titles = re.findall(r"<h3>(.*?)</h3>", (folder.parent / "out.html").read_text())
     assert any(title.endswith("is another object") for title in titles) and len(titles) == len(set(titles)), titles
