@@ -162,6 +162,26 @@ def test_a_checkpoint_around_what_is_compiled():
     torch.testing.assert_close(x.grad, y.detach())
 
 
+def test_checkpoints_inside_of_what_is_compiled():
+    """Seeds are kept for what runs again, which draws the same."""
+
+    def dropped(x):
+        return F.dropout(x.exp(), 0.5)
+
+    def fn(x):
+        for _ in range(2):
+            x = checkpoint(dropped, x, use_reentrant=False) * 1e-3
+        return x
+
+    saved = []
+    x = torch.zeros(1000, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        y = dovetail.compile(fn, fullgraph=True)(x)
+    assert sorted(t.numel() for t in saved) == [13, 1000, 1000]
+    y.sum().backward()
+    assert 0.15 < ((x.grad != 0) & (y != 0)).float().mean() < 0.35 and not ((x.grad != 0) & (y == 0)).any()
+
+
 def test_any_size():
     compiled = dovetail.compile(lambda x: torch.native_dropout(x, 0.5, True)[0] * 2, dynamic=True)
     for n in (5, 1000, 1, 0, 31):
