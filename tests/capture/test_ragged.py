@@ -114,3 +114,11 @@ def test_the_old_layout_breaks():
     with pytest.raises(dovetail.GraphBreakError, match="nested-tensor"):
         dovetail.compile(lambda x: x * 2, fullgraph=True)(x)
     assert all(map(torch.equal, dovetail.compile(lambda x: x * 2)(x).unbind(), (x * 2).unbind()))
+
+
+def test_a_function_of_pytorchs_own_that_reads_values_has_a_remedy_that_helps():
+    def fn(x, lengths):
+        return torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False).data
+
+    with pytest.raises(dovetail.Unsupported, match=r"(?s)no-shape-rule.*Call it outside"):
+        dovetail.compile(fn, fullgraph=True)(torch.ones(3, 4, 4), torch.tensor([2, 4, 1]))

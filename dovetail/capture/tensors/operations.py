@@ -214,7 +214,8 @@ def run_native(s: Session, function: Callable[..., Any], args: list, kwargs: dic
         if READS in str(error):
             return s.unsupported("data-dependent-value", f"{name} reads the values of a tensor of the graph")
         if any(word in str(error) for word in NO_MEMORY):
-            return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}")
+            remedy = "" if isinstance(function, OPERATORS) else "Call it outside of what is compiled."
+            return s.unsupported("no-shape-rule", f"{name} needs more than metadata: {error}", remedy)
         if specialization.LEAF in str(error):
             autograd_engine.rely_on_leaves(s, [getattr(function, "__self__", None), *args, *kwargs.values()])
         return s.throw_native(error)
