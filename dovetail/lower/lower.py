@@ -29,6 +29,7 @@ from dovetail.lower.library import call_library, without_unread
 from dovetail.lower.numbers import numbers_fit, sizes_fit, sizes_of
 from dovetail.ops.calls.schema import bound
 from dovetail.ops.fake.symbolic.symint import final_of, is_size
+from dovetail.ops.integer_ends import end_of
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Row
@@ -134,6 +135,7 @@ class _Lowering:
         kwargs = {name: self.values(value) for name, value in node.kwargs.items()}
         out = spec_of(node.meta["val"])
         row = row_of(target)
+        self.emit.ends = {id(self.env[n]): end for n in node.all_input_nodes if (end := end_of(n)) is not None}
         self.emit.begin(target._schema.name.rpartition("::")[2], _specs(out) if returned else ())
         if row.counts_from_storage:
             args, kwargs = self.from_storage(node, args, kwargs), {}

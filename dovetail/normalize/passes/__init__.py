@@ -25,6 +25,7 @@ from dovetail.normalize.passes.random_numbers import draw_in_kernels
 from dovetail.normalize.passes.relu_masks import look_at_arguments
 from dovetail.normalize.passes.short_sorts import sort_short_keys
 from dovetail.normalize.passes.uploads import upload_together
+from dovetail.ops.integer_ends import note_ends
 from dovetail.options import Options
 
 
@@ -55,6 +56,7 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     add_biases_apart(aten)
     look_at_arguments(aten)
     write_out_pools(aten)
+    note_ends(aten.graph)
     if options.numerics != "eager":
         read_at_inverses(aten)
     sort_short_keys(aten)

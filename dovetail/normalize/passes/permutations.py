@@ -24,6 +24,7 @@ from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.symbolic.size_questions import same
+from dovetail.ops.integer_ends import END
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -63,8 +64,14 @@ def _note(node: Node, inverses: dict[Node, Node | None]) -> None:
     if adds or index not in inverses or not _alike(base, index) or not _alike(values, index):
         return
     if affine(values) == Affine(0, frozenset({(-1, 1)})):
-        inverses[index] = node
-        inverses[node] = index
+        _are_inverses(inverses, index, node)
+
+
+def _are_inverses(inverses: dict[Node, Node | None], one: Node, other: Node) -> None:
+    inverses[one], inverses[other] = other, one
+    for node in (one, other):
+        if type(count := node.meta["val"].shape[0]) is int:
+            node.meta[END] = count
 
 
 def _gathered(write: GraphWriter, node: Node, inverses: dict[Node, Node | None]) -> Node | None:
@@ -81,7 +88,7 @@ def _gathered(write: GraphWriter, node: Node, inverses: dict[Node, Node | None])
     if not all(map(same, sizes, (out.shape[0] * times, *given.shape))):
         return None
     inverse = inverses[permutation] or _inverse(write, permutation)
-    inverses[permutation], inverses[inverse] = inverse, permutation
+    _are_inverses(inverses, permutation, inverse)
     rows = write.call(aten.index.Tensor, values, [inverse])
     if times == 1:
         return rows

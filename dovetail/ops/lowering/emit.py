@@ -103,6 +103,7 @@ class Emitter:
         self.returned: tuple[Spec, ...] = ()
         self.owned: set[str] = set()  # buffers whose memory the program itself lays out
         self.origins: dict[str, Dim] = {}  # storage_offset() of each input
+        self.ends: dict[int, int] = {}  # of arguments' values: what their integers are below
         self.stack: tuple = ()  # the user's, of the operator that is being lowered
         self.lines: dict[str, tuple] = {}  # the same of what each buffer holds
         self._buffers = 0

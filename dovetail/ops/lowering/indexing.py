@@ -43,6 +43,9 @@ def position(element: Expr, size: Dim, wraps: bool) -> Dim:
 
 def check(emit: Emitter, index: Value, size: Dim, wraps: bool, message: str) -> None:
     """IndexError(message) when an element lies outside [0, size), or [-size, size) if it wraps."""
+    end = emit.ends.get(id(index))
+    if end is not None and dims.known_less(end - 1, size):
+        return
 
     def inside(indices: Indices) -> Expr:
         element = build.cast(index.at(indices), torch.int64)
