@@ -231,6 +231,29 @@ def test_one_thread_at_a_time_uses_the_pool(training: Training) -> None:
     assert alone[0].lock is not alone[1].lock
 
 
+def test_one_thread_at_a_time_uses_the_stream_of_recordings() -> None:
+    """What another thread did there would become part of a recording."""
+    told: list[str] = []
+
+    def call(x: torch.Tensor) -> tuple:
+        if INTO:  # while this is recorded, another thread calls a program that it has not called, and one that it has
+            for recorder in others:
+                thread = threading.Thread(target=lambda recorder=recorder: told.append(recorder(x)[0].item()))
+                thread.start()
+                thread.join()
+        return (x + 1,)
+
+    others = [Simulated(lambda x: (x + 2,), GraphFacts(CPU), print) for _ in range(2)]
+    others[1](torch.ones(1))
+    program = Simulated(call, GraphFacts(CPU), print)
+    given = torch.ones(1)
+    for _ in range(2):
+        assert program(given)[0].item() == 2
+    assert told == [3, 3] and not any(recordings_of(others)) and not others[0].sets[()].seen
+    others[0](given)
+    assert others[0].sets[()].seen
+
+
 def test_moved_inputs_are_copied_to_memory_of_the_pool(forward: list[Recorder]) -> None:
     first, kept = forward[0], []
     for number in range(4):

@@ -19,7 +19,9 @@ A program that gives its results in buckets is recorded as a whole, and replayed
 
 from __future__ import annotations
 
+import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -50,6 +52,8 @@ SMALL = 4 << 20
 #: Times that a program is recorded anew because an input has moved.
 MOVES = 3
 
+#: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
+_ALONE: dict[torch.device, Any] = defaultdict(threading.RLock)
 _owned: set[int] = set()  # addresses of results in recordings' pools
 _ADDRESS = torch.Tensor.data_ptr
 
@@ -199,12 +203,25 @@ class Recorder:
         if before is None:
             if len(own.seen) >= MOST or len(self.sets) > SETS:
                 return self.call(*inputs)
-            own.seen[key] = _addresses(inputs)
-            torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
-            self.words = 0
-            return self.aside(inputs)
+            return self.alone(lambda: self.noted(own, key, inputs), inputs)
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(own, key, inputs, same - self.facts.moving, self.pool)
+
+    def noted(self, own: _Set, key: Any, inputs: tuple) -> Sequence[Any]:
+        own.seen[key] = _addresses(inputs)
+        torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
+        self.words = 0
+        return self.aside(inputs)
+
+    def alone(self, call: Callable[[], Sequence[Any]], inputs: tuple) -> Sequence[Any]:
+        """A call that uses the stream of recordings, or one without, while another thread does."""
+        lock = _ALONE[self.facts.device]
+        if not lock.acquire(blocking=False):
+            return self.call(*inputs)
+        try:
+            return call()
+        finally:
+            lock.release()
 
     def aside(self, inputs: tuple) -> Any:
         """A call on the stream of recordings."""
@@ -250,6 +267,9 @@ class Recorder:
 
     def record(self, own: _Set, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
         """Records the program, in the pool if there is room, and runs it."""
+        return self.alone(lambda: self.record_alone(own, key, inputs, same, pool), inputs)
+
+    def record_alone(self, own: _Set, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
         torch.cuda.empty_cache()  # of calls without a recording, which has memory of its own
@@ -401,14 +421,15 @@ def _bytes(values: Sequence[Any]) -> int:
 def aside(device: torch.device, products: bool) -> Iterator[None]:
     """On the stream of recordings, in turn with the current one. `products`: cuBLAS will be called."""
     stream, current = _stream(device), torch.cuda.current_stream(device)
-    if products:
-        _take_workspace(device)
-    stream.wait_stream(current)
-    try:
-        with torch.cuda.stream(stream):
-            yield
-    finally:
-        current.wait_stream(stream)
+    with _ALONE[device]:
+        if products:
+            _take_workspace(device)
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream):
+                yield
+        finally:
+            current.wait_stream(stream)
 
 
 @cache
