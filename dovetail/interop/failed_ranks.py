@@ -6,7 +6,7 @@ group, and a peer whose collective fails adds what others left to its own error.
 
 Only errors that nobody catches count, and those that end a process of `multiprocessing`, which catches all: there the
 lines are printed. A collective fails with what its library says: gloo's as soon as a peer is gone, NCCL's when the
-group's timeout is over.
+group's timeout is over, unless it is aborted before (`peer_watch.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from typing import Any
 
 from torch import distributed
 
+from dovetail.interop.peer_watch import watch
+
 #: Seconds to wait for those that have failed, or whose collectives fail as well, to say so.
 PATIENCE = 5.0
 MOST = 8  # ranks in a line
 _IN_COLLECTIVE = "in a collective"
+_GONE = "the store of the process group, which rank 0 has if no launcher does, does not answer"
 _LIBRARIES = ("gloo", "NCCL")
 _KEY = "dovetail/raised/{}".format
+_BEGAN = _KEY("first")
 
 
 def listen() -> None:
@@ -38,6 +42,8 @@ def listen() -> None:
         sys.excepthook = _with_culprits(sys.excepthook, os.getpid())
         if multiprocessing.parent_process() is not None:
             multiprocessing.util.Finalize(None, _with_child, exitpriority=1)
+        if "nccl" in str(distributed.get_backend_config()):
+            watch(_first)
 
 
 _listening: set[int] = set()
@@ -64,6 +70,17 @@ def _with_child() -> None:
             print(f"[rank{distributed.get_rank()}]: {line}", file=sys.stderr, flush=True)
 
 
+def _first() -> str:
+    """Who has failed first, if anybody has."""
+    if not distributed.is_initialized():
+        return ""
+    try:
+        store: Any = distributed.distributed_c10d._get_default_store()
+        return store.get(_BEGAN).decode() if store.check([_BEGAN]) else ""
+    except (RuntimeError, ValueError) as gone:
+        return f"{_GONE}: {gone}"
+
+
 def _exchanged(error: Exception) -> list[str]:
     """Leaves word of the error; what others say about theirs, if it is one of a collective."""
     failed = _is_of_collective(error)
@@ -71,10 +88,11 @@ def _exchanged(error: Exception) -> list[str]:
     try:
         store: Any = distributed.distributed_c10d._get_default_store()
         store.set(_KEY(distributed.get_rank()), text)
+        if not failed:
+            store.set(_BEGAN, _raised(distributed.get_rank(), text))
         return _told_by_others(store) if failed else []
     except (RuntimeError, ValueError) as gone:
-        whose = "the store of the process group, which rank 0 has if no launcher does, does not answer"
-        return [f"{whose}: {gone}"] if failed else []
+        return [f"{_GONE}: {gone}"] if failed else []
 
 
 def _is_of_collective(error: Exception) -> bool:
@@ -91,9 +109,13 @@ def _told_by_others(store: Any) -> list[str]:
         for rank in [rank for rank in sorted(silent) if store.check([_KEY(rank)])]:
             silent.remove(rank)
             text = store.get(_KEY(rank)).decode()
-            culprits += [f"rank {rank} raised {text}"] if text != _IN_COLLECTIVE else []
+            culprits += [_raised(rank, text)] if text != _IN_COLLECTIVE else []
         time.sleep(0.05)
     return culprits or ([f"nothing is heard of {_listed(sorted(silent))}"] if silent else [])
+
+
+def _raised(rank: int, text: str) -> str:
+    return f"rank {rank} raised {text}"
 
 
 def _listed(ranks: list[int]) -> str:

@@ -50,6 +50,17 @@ def test_the_peer_names_the_rank_that_raised(monkeypatch: pytest.MonkeyPatch) ->
     assert rank.ends(0, RuntimeError(CLOSED)) == rank.ends(2, distributed.DistBackendError("aborted")) == told
 
 
+def test_who_watches_is_told_of_the_first_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    rank = Rank(monkeypatch, 3)
+    assert failed_ranks._first() == ""
+    rank.ends(0, RuntimeError(CLOSED))
+    assert failed_ranks._first() == ""  # that is of a collective
+    rank.ends(2, IndexError("index 9 is out of bounds"))
+    assert failed_ranks._first() == "rank 2 raised IndexError: index 9 is out of bounds"
+    rank.store = None
+    assert "does not answer" in failed_ranks._first()
+
+
 def test_who_is_gone_without_a_word_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     rank = Rank(monkeypatch, 3)
     assert rank.ends(0, RuntimeError(CLOSED)) == ["nothing is heard of ranks 1, 2"]

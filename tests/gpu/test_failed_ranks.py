@@ -1,0 +1,40 @@
+"""A rank that waits in a collective over NCCL for one that has raised: it raises as well, long before the timeout."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from tests.forks import python
+
+pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+PROGRAM = """
+import json, tempfile, time
+from pathlib import Path
+import torch, torch.distributed as dist, dovetail
+from benchmarks.distributed.processes import Ranks
+
+def work(device):
+    step = dovetail.compile(lambda x: x.sin() * 2)
+    total = step(torch.ones(4, device=device))
+    dist.all_reduce(total)
+    print("first", total.sum().item(), flush=True)
+    if dist.get_rank() == 1:
+        raise IndexError("9")
+    dist.all_reduce(total)
+    print("went on with", total.sum().item(), flush=True)
+
+with tempfile.TemporaryDirectory() as folder:
+    began = time.time()
+    ended = Ranks(2, Path(folder), "cuda", patience=300, limit=100, alone=90).run(work)
+    print(json.dumps([[each.code, each.told, each.time - began] for each in ended]))
+"""
+
+
+def test_the_peer_is_told_within_a_minute() -> None:
+    done = python("-c", PROGRAM, timeout=150)
+    (code, told, seconds), (failed, *_) = json.loads(done.stdout.splitlines()[-1])
+    assert code == failed == 1 and seconds < 60, done.stdout
+    assert "rank 1 raised IndexError: 9" in told and "went on" not in told
