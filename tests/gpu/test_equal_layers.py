@@ -14,6 +14,7 @@ from torch.distributed.fsdp import fully_shard
 
 import dovetail
 from dovetail.runtime.gpu.graphs import Recorder
+from tests.gpu.layers import Layer
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -22,22 +23,13 @@ pytestmark = [
 WIDTH, LAYERS = 256, 6
 
 
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
-
-
 class Layers(nn.Module):
     """Each is called by `block`."""
 
     def __init__(self, block: Any) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers, self.block = nn.ModuleList(Layer() for _ in range(LAYERS)), block
+        self.layers, self.block = nn.ModuleList(Layer(WIDTH) for _ in range(LAYERS)), block
 
     def forward(self, x):
         for layer in self.layers:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import dovetail
+from tests.gpu.layers import Layer
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -18,18 +19,9 @@ pytestmark = [
 WIDTH, LAYERS = 512, 8
 
 
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-    def forward(self, x):
-        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
-
-
 def layers(compiler=lambda layer: layer) -> nn.Sequential:
     torch.manual_seed(0)
-    plain = nn.Sequential(*(Layer() for _ in range(LAYERS))).cuda()
+    plain = nn.Sequential(*(Layer(WIDTH) for _ in range(LAYERS))).cuda()
     return nn.Sequential(*map(compiler, plain))
 
 
