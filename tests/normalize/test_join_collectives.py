@@ -108,6 +108,6 @@ def test_a_backward_half_gathers_again_what_the_forward_half_does_not_keep() -> 
             return None, (gathered(x).sum() + gathered(x).sum()) * gradient
 
     inputs = [to_fake(torch.ones(2, 4)), to_fake(torch.ones(2, 4).requires_grad_())]
-    joint = normalize_joint(graph_of(Gathers.apply, 2), inputs, Options(fewer_collectives=True))
+    joint = normalize_joint(graph_of(lambda x, y: Gathers.apply(x, y), 2), inputs, Options(fewer_collectives=True))
     assert isinstance(joint, JointGraph)
     assert aten_text(joint.aten).count("all_gather_into_tensor(") == 2
