@@ -104,6 +104,7 @@ for error in ValueError("mine"), distributed.DistError("aborted"):
 """
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="what is done at the end no longer sees the error")
 def test_an_error_that_ends_a_process_of_multiprocessing() -> None:
     """It is caught there, by torch.multiprocessing once more, and `sys.excepthook` is not called."""
     done = python("-c", CHILDREN, timeout=60)
