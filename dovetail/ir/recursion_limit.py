@@ -18,21 +18,17 @@ PER_FRAME = 24  # what capture needs for each frame of the program's: 19 at most
 
 
 class _Limit:
-    """The process's limit while there is a `Room`, by its id; `own` is the program's."""
+    """The process's limit while there is a `Room`; `own` is the program's."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.rooms: set[int] = set()
+        self.rooms = 0
         self.own = self.set_to = 0
 
     def raise_to(self, limit: int) -> None:
         if limit > sys.getrecursionlimit():
             self.set_to = limit
             sys.setrecursionlimit(limit)
-
-    def lower(self) -> None:
-        if sys.getrecursionlimit() == self.set_to:  # else the program has set another
-            sys.setrecursionlimit(self.own)
 
 
 _LIMIT = _Limit()
@@ -70,19 +66,11 @@ class Room:
         with _LIMIT.lock:
             if not _LIMIT.rooms:
                 _LIMIT.own = _LIMIT.set_to = sys.getrecursionlimit()
-            _LIMIT.rooms.add(id(self))
+            _LIMIT.rooms += 1
             _LIMIT.raise_to(_LIMIT.own + self.frames)
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.leave()
-
-    def __del__(self) -> None:
-        """An interrupt may come before the block begins, or while it is left."""
-        if id(self) in _LIMIT.rooms:
-            self.leave()
-
-    def leave(self) -> None:
         with _LIMIT.lock:
-            if _LIMIT.rooms == {id(self)}:
-                _LIMIT.lower()
-            _LIMIT.rooms.discard(id(self))
+            _LIMIT.rooms -= 1
+            if not _LIMIT.rooms and sys.getrecursionlimit() == _LIMIT.set_to:  # else the program has set another
+                sys.setrecursionlimit(_LIMIT.own)

@@ -20,7 +20,6 @@ from torch.overrides import BaseTorchFunctionMode
 import dovetail
 from dovetail import assembly, building, guards, pipeline
 from dovetail.capture import driver as capture_entry
-from dovetail.ir import recursion_limit
 from dovetail.ops.fake import FakeMode
 from dovetail.runtime.dispatch import dispatcher as runtime_entry
 from dovetail.runtime.dispatch import reentrancy, restore_modes
@@ -149,23 +148,6 @@ def test_ctrl_c_at_any_moment(put_back: None) -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert hit
-
-
-@pytest.mark.parametrize("at", ["raise_to", "lower"])
-def test_an_interrupt_at_the_border_of_a_room_puts_the_limit_back(put_back: None, at: str, monkeypatch) -> None:
-    """Before its block begins, and while it is left."""
-    real = getattr(recursion_limit._Limit, at)
-
-    def interrupted(*given: Any) -> None:
-        monkeypatch.undo()
-        if at == "raise_to":
-            real(*given)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(recursion_limit._Limit, at, interrupted)
-    with contextlib.suppress(KeyboardInterrupt), recursion_limit.Room(100):
-        assert sys.getrecursionlimit() > 1000
-    assert not recursion_limit._LIMIT.rooms
 
 
 def test_what_an_interrupt_leaves_is_put_back(put_back: None) -> None:
