@@ -19,7 +19,7 @@ import torch.fx
 from dovetail.ir.aten import CHECKPOINTED, NotDifferentiable
 from dovetail.ir.devices import traits
 from dovetail.ir.records import dataclass
-from dovetail.ops.aten_nodes import is_library, is_view, large, nbytes
+from dovetail.ops.aten_nodes import is_library, is_view, large, library_readers, nbytes
 from dovetail.ops.calls.effects import finds_out
 from dovetail.ops.calls.schema import bound, facts
 from dovetail.ops.table import row_of
@@ -159,15 +159,7 @@ def _is_operand_twice(node: Node, backward_nodes: set[Node]) -> bool:
     val = node.meta.get("val")
     if not isinstance(val, torch.Tensor) or not traits(val.device).keeps_operands:
         return False
-    return all(_read_by_library(node, backward_nodes, half) for half in (False, True))
-
-
-def _read_by_library(node: Node, backward_nodes: set[Node], backward: bool) -> bool:
-    return any(
-        is_library(user) and (user in backward_nodes) is backward
-        or is_view(user) and _read_by_library(user, backward_nodes, backward)
-        for user in node.users
-    )
+    return {reader in backward_nodes for reader in library_readers(node)} == {False, True}
 
 
 def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node]) -> float | None:
@@ -185,11 +177,7 @@ def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node])
 
 def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
     """Does a library make or read the value, so that it is in memory whether it is kept or not?"""
-    return is_library(_maker(node)) or any(
-        is_library(user) or is_view(user) and _in_memory(user, backward_nodes)
-        for user in node.users
-        if user not in backward_nodes
-    )
+    return is_library(_maker(node)) or any(reader not in backward_nodes for reader in library_readers(node))
 
 
 def memory_of(node: Node) -> Node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -32,6 +32,15 @@ def is_library(node: Any) -> bool:
         return False
     row = row_of(node.target)
     return row.lowering is None or row.rounds_otherwise
+
+
+def library_readers(node: Node) -> Iterator[Node]:
+    """The libraries' calls that read the value, or a view of it: it is in memory for them."""
+    for user in node.users:
+        if is_library(user):
+            yield user
+        elif is_view(user):
+            yield from library_readers(user)
 
 
 def is_cheap(node: Node) -> bool:

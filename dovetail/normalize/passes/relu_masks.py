@@ -17,7 +17,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
-from dovetail.ops.aten_nodes import is_cheap, is_library, is_view, large, relu_argument
+from dovetail.ops.aten_nodes import is_cheap, large, library_readers, relu_argument
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -63,7 +63,7 @@ def _made_of(argument: Node) -> set[Node]:
 
 def _is_inside(node: Node) -> bool:
     """Is the value part of what reads it, rather than in memory?"""
-    return (is_cheap(node) or _is_norm(node)) and not _is_operand(node)
+    return (is_cheap(node) or _is_norm(node)) and not any(True for _ in library_readers(node))
 
 
 def _is_norm(node: Node) -> bool:
@@ -73,7 +73,3 @@ def _is_norm(node: Node) -> bool:
 
 
 _NORMS = (aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default)
-
-
-def _is_operand(node: Node) -> bool:
-    return any(is_library(user) or is_view(user) and _is_operand(user) for user in node.users)
