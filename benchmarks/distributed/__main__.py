@@ -1,6 +1,6 @@
 """`make bench-distributed`: training steps of several processes, compiled and in eager mode.
 
-python -m benchmarks.distributed [--parts ddp,fsdp,tp] [--contenders eager,dovetail,peer] [--tiny] [--json FILE]
+python -m benchmarks.distributed [--parts ddp,fsdp,...] [--contenders eager,dovetail,peer] [--tiny] [--json FILE]
 
 One process a CUDA device; with `--tiny` small models on the CPU, whose processes talk over gloo. Each contender is a
 fresh set of processes with empty caches, the same weights and the same batches. See worker.py for what is measured.
@@ -32,7 +32,8 @@ def main() -> None:
     for name in options.parts:
         part, rows = PARTS[name].tiny if options.tiny else PARTS[name], results.setdefault(name, {})
         end = time.monotonic() + options.part_limit
-        for contender, way in [(c, way) for c in part.ways if c in options.contenders for way in part.ways[c]]:
+        ways = [(c, way) for c in part.ways for way in part.ways[c] if {c, f"{c}/{way}"} & {*options.contenders}]
+        for contender, way in ways:
             left = min(options.limit, end - time.monotonic())
             rows[name_of(contender, way)] = _row(part, contender, way, kind, ranks, left, options)
             _write(options.json, session, results)
@@ -73,7 +74,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     names = functools.partial(str.split, sep=",")
     parser.add_argument("--parts", type=names, default=list(PARTS), help=f"of {', '.join(PARTS)}")
-    parser.add_argument("--contenders", type=names, default=["eager", "dovetail", "peer"])
+    ways = "with all their ways, or with one: dovetail/whole; eager/ is what is not shaken"
+    parser.add_argument("--contenders", type=names, default=["eager", "dovetail", "peer"], help=ways)
     parser.add_argument("--tiny", action="store_true", help="small models, on the CPU")
     parser.add_argument("--ranks", type=int, default=0, help="so many processes")
     parser.add_argument("--steps", type=int, default=50, help="whose losses are compared")

@@ -84,6 +84,10 @@ def _llama(sizes: Sizes) -> nn.Module:
     return WithLoss(language.llama(sizes.layers, sizes.width, sizes.heads, sizes.vocabulary))
 
 
+def _llama_in_bfloat16(sizes: Sizes) -> nn.Module:
+    return _llama(sizes).to(BF16)
+
+
 # ---------------------------------------------------------------- ways
 
 
@@ -164,6 +168,10 @@ PARTS = {
             "inside": _inside(DistributedDataParallel),
             "layers": _layers(DistributedDataParallel),
         }),
+    ),
+    "ddp-llama": Part(
+        "Llama, DistributedDataParallel", Sizes(16, 2048, 16, 32000, 2, 2048), _llama_in_bfloat16,
+        _ways(_REPLICAS, {"around": _REPLICAS}, {"around": _REPLICAS, "layers": _layers(DistributedDataParallel)}),
     ),
     "fsdp": Part(
         "Llama, fully_shard", Sizes(16, 2048, 16, 32000, 2, 2048), _llama, _ways(_SHARDS, _SHARDED, _SHARDED),

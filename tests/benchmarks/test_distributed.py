@@ -16,11 +16,11 @@ pytest.importorskip("transformers")
 
 def test_figures_of_every_way_are_written(tmp_path: Path) -> None:
     """What they learn, `tests/distributed/programs/losses.py` compares."""
-    asked = "--tiny --parts tp --contenders dovetail --steps 2 --timed 1 --json"
+    asked = "--tiny --parts tp --contenders eager/,dovetail --steps 2 --timed 1 --json"
     done = python("-m", "benchmarks.distributed", *asked.split(), str(tmp_path / "found.json"))
     assert done.returncode == 0, done.stderr
     figures = json.loads((tmp_path / "found.json").read_text())["figures"]["tp"]
-    assert figures.keys() == {"dovetail/whole", "dovetail/fewer"}
+    assert figures.keys() == {"eager", "dovetail/whole", "dovetail/fewer"}
     assert all(found["ms"] > 0 and len(found["losses"]) == 2 for found in figures.values()), figures
 
 

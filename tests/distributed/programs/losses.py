@@ -30,6 +30,7 @@ def are_eagers(name: str, *ways: str) -> None:
 
 def case_replicas():
     are_eagers("ddp", "around")
+    are_eagers("ddp-llama", "layers")
 
 
 def case_shards():
