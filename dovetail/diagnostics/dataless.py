@@ -17,10 +17,13 @@ import marshal
 import pickle
 import sys
 from collections.abc import Mapping, Sequence
-from types import CellType, CodeType, FunctionType, ModuleType
+from functools import singledispatch
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
+import torch.fx
+from torch.utils import _pytree as pytree
 
 from dovetail.ir.copies import with_history
 
@@ -79,19 +82,7 @@ class _Pickler(pickle.Pickler):
         return None if self.kept is None or type(value) not in PLAIN else number_of(value, self.kept)
 
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-            return tensor, metadata(value)
-        if isinstance(value, ModuleType):
-            return importlib.import_module, (value.__name__,)
-        if isinstance(value, CodeType):
-            return marshal.loads, (marshal.dumps(value),)
-        if isinstance(value, CellType):
-            return _empty_cell, (), _contents(value), None, None, _fill_cell
-        if isinstance(value, FunctionType) and not _importable(value):
-            return _function(value)
-        if isinstance(value, type) and not _importable(value):
-            return _class(value)
-        return NotImplemented
+        return _reduced(value)
 
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -124,6 +115,82 @@ def _importable(value: Any) -> bool:
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
     return found is value
+
+
+@singledispatch
+def _reduced(value: Any) -> Any:
+    """What `reducer_override` gives: how to make the value again, or that pickle knows."""
+    return NotImplemented
+
+
+@_reduced.register
+def _(value: torch.Tensor) -> Any:
+    return (tensor, metadata(value)) if value.layout is torch.strided else NotImplemented
+
+
+@_reduced.register
+def _(value: ModuleType) -> Any:
+    return importlib.import_module, (value.__name__,)
+
+
+@_reduced.register
+def _(value: CodeType) -> Any:
+    return marshal.loads, (marshal.dumps(value),)
+
+
+@_reduced.register
+def _(value: CellType) -> Any:
+    return _empty_cell, (), _contents(value), None, None, _fill_cell
+
+
+@_reduced.register
+def _(value: FunctionType) -> Any:
+    return NotImplemented if _importable(value) else _function(value)
+
+
+@_reduced.register
+def _(value: type) -> Any:
+    return NotImplemented if _importable(value) else _class(value)
+
+
+@_reduced.register(staticmethod)
+@_reduced.register(classmethod)
+def _(value: Any) -> Any:
+    return type(value), (value.__func__,)
+
+
+@_reduced.register
+def _(value: property) -> Any:
+    return type(value), (value.fget, value.fset, value.fdel, value.__doc__)
+
+
+@_reduced.register
+def _(value: pytree.TreeSpec) -> Any:
+    """To call a leaf's class, as pickle would, is deprecated."""
+    return (pytree.treespec_leaf, ()) if value.is_leaf() else NotImplemented
+
+
+@_reduced.register
+def _(value: torch.fx.GraphModule) -> Any:
+    """As text. PyTorch's own way takes only what can be imported in it, and runs the text to have the graph again."""
+    made = value.graph.python_code("self")
+    mentioned = {name: each for name, each in made.globals.items() if name in made.src}
+    attributes = {name: each for name, each in value.__dict__.items() if name != "_graph"}
+    return _make_graph, (made.src,), (mentioned, attributes), None, None, _fill_graph
+
+
+def _make_graph(source: str) -> torch.nn.Module:
+    module, space = torch.nn.Module(), {"torch": torch}
+    exec(source, space)
+    forward: Any = space["forward"]
+    module.forward = MethodType(forward, module)
+    return module
+
+
+def _fill_graph(module: torch.nn.Module, state: tuple) -> None:
+    mentioned, attributes = state
+    module.forward.__globals__.update(mentioned)
+    module.__dict__.update(attributes)
 
 
 def _contents(cell: CellType) -> Any:

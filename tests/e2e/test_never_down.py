@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import dovetail
@@ -119,6 +120,41 @@ def run_repro(path: str, stage: str) -> None:
         main()
     assert stage.split()[-1] in str(raised.value) and "Bug: injected" in str(raised.value)
     main()
+
+
+def power(x):
+    class Power(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, n):
+            ctx.save_for_backward(x)
+            ctx.n = n
+            return x**n
+
+        @staticmethod
+        def backward(ctx, g):
+            return ctx.n * ctx.saved_tensors[0] ** (ctx.n - 1) * g, None
+
+    return Power.apply(x, 3)
+
+
+#: Functions in whose graph there are others, or what has no name by which it could be imported.
+WITH_GRAPHS: dict[str, Callable[..., Any]] = {
+    "checkpoint": lambda x: checkpoint(lambda y: {"a": y.sin()}, x, use_reentrant=False)["a"].cos(),
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda y: y.sin(), lambda y: y.cos(), (x,)),
+    "transform": lambda x: torch.func.vjp(torch.sin, x)[1](x)[0],
+    "apply": power,
+}
+
+
+@pytest.mark.parametrize("name", WITH_GRAPHS)
+def test_a_graph_with_graphs_has_a_repro(name: str) -> None:
+    stage, x = "normalize_joint: normalize", X.clone().requires_grad_()
+    with dovetail.config.patch(strict=False), broken(stage), pytest.warns(UserWarning, match="injected") as told:
+        dovetail.compile(WITH_GRAPHS[name])(x)
+    text = str(told[0].message)
+    repro = re.search(r"To see it again: python (\S+)", text)
+    assert repro, text
+    run_repro(repro[1], stage)
 
 
 @pytest.mark.parametrize("strictness", ["strict", "fullgraph"])

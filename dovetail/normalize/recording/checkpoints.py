@@ -29,7 +29,7 @@ def checkpointed(recorder: AtenRecorder, target: Checkpoint, args: tuple, run: C
     bases = [recorder.handle(t).base for t in inputs if isinstance(t, torch.Tensor)]
     versions = [base.version for base in bases]
     learns = torch.is_grad_enabled() and (not target.reentrant or any(_requires_grad(each) for each in arguments))
-    last = next(reversed(recorder.graph.nodes), None)
+    last = next(iter(reversed(recorder.graph.nodes)), None)
     with torch.set_grad_enabled(learns):
         results = run(graph, inputs, recorder)
     if versions != [base.version for base in bases]:
