@@ -49,9 +49,6 @@ class Graph:
 class Simulated(Recorder):
     """A program that writes to temporaries before it reads its inputs."""
 
-    def aside(self, inputs: tuple) -> Any:
-        return self.call(*inputs)
-
     def results(self, given: list, made: Any) -> Any:
         (memory,) = INTO
         temporaries = [memory.block(memory.take()) for _ in range(2)]
@@ -82,6 +79,8 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         "stream": lambda stream: nullcontext(),
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr(graphs, "aside", lambda device, products: nullcontext())
     monkeypatch.setattr(graphs, "_stream", lambda device: STREAM)
     monkeypatch.setattr(graphs, "_index", lambda device: 0)
     monkeypatch.setattr(graphs, "_like", lambda tensor: INTO[0].take())
@@ -252,6 +251,21 @@ def test_one_thread_at_a_time_uses_the_stream_of_recordings() -> None:
     assert told == [3, 3] and not any(recordings_of(others)) and not others[0].sets[()].seen
     others[0](given)
     assert others[0].sets[()].seen
+
+
+def test_what_follows_a_program_that_is_new_is_recorded_once(
+    forward: list[Recorder], backward: list[Recorder], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the second step on another entry serves a layer, as where one was found to fit several."""
+    made: list[Any] = []
+    record = Simulated.recorded
+    monkeypatch.setattr(Simulated, "recorded", lambda self, *args: made.append(self) or record(self, *args))
+    other = Simulated(forward[1].call, forward[1].facts, told.append)
+    for number in range(5):
+        layers = [forward[0], forward[1] if number else other, *forward[2:]]
+        assert right(Training(layers, backward).step(number))
+    assert len(made) == len({*map(id, made)}) == len({*forward, *backward}) and not told
+    assert not any(0 in recording.targets for recording in recordings_of(forward[1:]))
 
 
 def test_moved_inputs_are_copied_to_memory_of_the_pool(forward: list[Recorder]) -> None:

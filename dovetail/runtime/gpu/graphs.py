@@ -3,7 +3,8 @@
 The first call runs as it is, on the stream of recordings (libraries choose algorithms and take their memory: cuBLAS 32
 MiB for each stream), the second is recorded. Inputs that lay at the same address in both are expected there again
 (parameters, buffers, optimizer states, what another recorded program returned); others are copied to memory of the
-recording. Where one program serves equal layers, each set of parameters has calls and recordings of its own.
+recording. Behind a program whose first call that was, a recording waits for one call: what it is given will come from
+elsewhere. Where one program serves equal layers, each set of parameters has calls and recordings of its own.
 
 What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
 own over that memory, those of one result over one storage: references to it tell whether the result is in use. Where
@@ -101,6 +102,16 @@ class _Set:
         self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
         self.recordings: dict[Any, _Recording] = {}
         self.moves: dict[Any, int] = {}
+        self.waited: set[Any] = set()  # keys
+        self.name = object()
+
+    def waits(self, key: Any, inputs: Sequence[Any]) -> bool:
+        """Has another one given an input in a call without its recording, which will be made? Once for each key."""
+        givers = {getattr(i.untyped_storage(), "giver", None) for i in inputs if isinstance(i, torch.Tensor)}
+        if key in self.waited or givers <= {None, self.name}:
+            return False
+        self.waited.add(key)
+        return True
 
     def is_over(self) -> bool:
         return self.one is not None and self.one() is None
@@ -200,9 +211,9 @@ class Recorder:
 
     def first(self, own: _Set, key: Any, inputs: tuple) -> Sequence[Any]:
         before = own.seen.get(key)
-        if before is None:
-            if len(own.seen) >= MOST or len(self.sets) > SETS:
-                return self.call(*inputs)
+        if before is None and (len(own.seen) >= MOST or len(self.sets) > SETS):
+            return self.call(*inputs)
+        if before is None or own.waits(key, inputs):
             return self.alone(lambda: self.noted(own, key, inputs), inputs)
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(own, key, inputs, same - self.facts.moving, self.pool)
@@ -238,6 +249,7 @@ class Recorder:
         for result in results:
             if isinstance(result, torch.Tensor) and result.device == device:
                 result.record_stream(current)
+                result.untyped_storage().giver = self.current.name  # type: ignore[attr-defined]
         return results
 
     def moved(self, own: _Set, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
