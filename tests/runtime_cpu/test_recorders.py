@@ -327,6 +327,21 @@ def test_parameters_that_are_gathered_elsewhere_in_each_step(told: list[str]) ->
     assert not told and [[*recording.targets] for recording in recordings_of([layer])] == [[1]] * LAYERS
 
 
+def test_a_gathered_parameter_that_lies_where_it_did_by_chance(told: list[str]) -> None:
+    """The others did not, so it will not either: a place that it leaves would have all that follows recorded again."""
+    layer = Simulated(lambda x, *parameters: (sum(parameters, x),), GraphFacts(CPU), told.append)
+    parameters, start, kept = weights(), torch.zeros(1), []
+    for number in range(5):
+        gathered = [torch.full((1,), k + 2.0 + number) for k in range(LAYERS)]
+        kept.append(gathered)
+        for k, (weight, now) in enumerate(zip(parameters, gathered, strict=True)):
+            if k or number != 1:
+                weight.data = now
+        assert layer(start, *parameters)[0].item() == sum(each.item() for each in parameters)
+    (recording,) = recordings_of([layer])
+    assert [*recording.places] == [0] and not any(own.moves for own in layer.sets.values())
+
+
 def test_sets_that_are_gone_leave_nothing(told: list[str]) -> None:
     layer, start = scaled(told), torch.ones(1)
     for _ in range(4):

@@ -21,7 +21,6 @@ A program that gives its results in buckets is recorded as a whole, and replayed
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from dovetail.ir.records import dataclass
 from dovetail.runtime.call.overlap import unmoved
 from dovetail.runtime.call.versions import unchanged, versions
 from dovetail.runtime.gpu import device_scalars
+from dovetail.runtime.gpu.parameter_sets import ParameterSet, addresses, owned_by_pools
 from dovetail.runtime.gpu.pools import Handed, Pool, Pooled, over, taken_in_turns, unowned
 
 Call = Callable[..., Sequence[Any]]
@@ -55,7 +55,6 @@ MOVES = 3
 
 #: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
 _ALONE: dict[torch.device, Any] = defaultdict(threading.RLock)
-_owned: set[int] = set()  # addresses of results in recordings' pools
 _ADDRESS = torch.Tensor.data_ptr
 
 
@@ -94,29 +93,6 @@ class _Recording:
         return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
 
 
-class _Set:
-    """Calls with the same parameters, of which `one` is enough to tell whether there will be more."""
-
-    def __init__(self, one: torch.Tensor | None) -> None:
-        self.one = None if one is None else weakref.ref(one)
-        self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
-        self.recordings: dict[Any, _Recording] = {}
-        self.moves: dict[Any, int] = {}
-        self.waited: set[Any] = set()  # keys
-        self.name = object()
-
-    def waits(self, key: Any, inputs: Sequence[Any]) -> bool:
-        """Has another one given an input in a call without its recording, which will be made? Once for each key."""
-        givers = {getattr(i.untyped_storage(), "giver", None) for i in inputs if isinstance(i, torch.Tensor)}
-        if key in self.waited or givers <= {None, self.name}:
-            return False
-        self.waited.add(key)
-        return True
-
-    def is_over(self) -> bool:
-        return self.one is not None and self.one() is None
-
-
 class _Graphs:
     """A recording in progress: graphs over one pool of memory, which are replayed in this order."""
 
@@ -145,8 +121,8 @@ class Recorder:
     def __init__(self, call: Call, facts: GraphFacts, report: Callable[[str], None], title: str = "") -> None:
         self.call, self.facts, self.report, self.title = call, facts, report, title
         self.parameters: Callable[[tuple], tuple] | None = None  # of the inputs
-        self.sets: dict[tuple[int, ...], _Set] = {}  # by what the parameters are
-        self.current, self.good = _Set(None), None  # of the last call, and what `unmoved` gave
+        self.sets: dict[tuple[int, ...], ParameterSet] = {}  # by what the parameters are
+        self.current, self.good = ParameterSet(None), None  # of the last call, and what `unmoved` gave
         self.over = 0  # sets of parameters that are gone, and had no recording
         self.pool = taken_in_turns(_index(facts.device), bool(facts.saved)) if facts.shares else Pool()
         self.lock = self.pool.lock
@@ -187,7 +163,7 @@ class Recorder:
 
     # ------------------------------------------------------------ sets of parameters
 
-    def set_of(self, inputs: tuple) -> _Set:
+    def set_of(self, inputs: tuple) -> ParameterSet:
         """The set of parameters of this call."""
         if self.parameters is None:
             places = [k for k, i in enumerate(inputs) if isinstance(i, torch.nn.Parameter)]
@@ -197,7 +173,7 @@ class Recorder:
         found = self.sets.get(identity)
         if found is None:
             self.clear()
-            found = self.sets[identity] = _Set(given[0] if given else None)
+            found = self.sets[identity] = ParameterSet(given[0] if given else None)
         return found
 
     def clear(self) -> None:
@@ -209,17 +185,16 @@ class Recorder:
 
     # ------------------------------------------------------------ when no recording can be replayed
 
-    def first(self, own: _Set, key: Any, inputs: tuple) -> Sequence[Any]:
+    def first(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
         before = own.seen.get(key)
         if before is None and (len(own.seen) >= MOST or len(self.sets) > SETS):
             return self.call(*inputs)
         if before is None or own.waits(key, inputs):
             return self.alone(lambda: self.noted(own, key, inputs), inputs)
-        same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
-        return self.record(own, key, inputs, same - self.facts.moving, self.pool)
+        return self.record(own, key, inputs, own.places(key, inputs) - self.facts.moving, self.pool)
 
-    def noted(self, own: _Set, key: Any, inputs: tuple) -> Sequence[Any]:
-        own.seen[key] = _addresses(inputs)
+    def noted(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
+        own.seen[key] = addresses(inputs)
         torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
         self.words = 0
         return self.aside(inputs)
@@ -249,21 +224,21 @@ class Recorder:
         for result in results:
             if isinstance(result, torch.Tensor) and result.device == device:
                 result.record_stream(current)
-                result.untyped_storage().giver = self.current.name  # type: ignore[attr-defined]
+                self.current.gives(result)
         return results
 
-    def moved(self, own: _Set, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
+    def moved(self, own: ParameterSet, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
-        there = _addresses(inputs)
+        there = addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        if any(there[k] not in _owned for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
+        if any(there[k] not in owned_by_pools for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
             return self.call(*inputs)
         own.moves[key] = own.moves.get(key, 0) + 1
-        followed = {k for k in changed if there[k] in _owned}
+        followed = {k for k in changed if there[k] in owned_by_pools}
         return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
 
     def occupied(
-        self, own: _Set, key: Any, recording: _Recording, busy: set[int], inputs: tuple
+        self, own: ParameterSet, key: Any, recording: _Recording, busy: set[int], inputs: tuple
     ) -> Sequence[Any]:
         """Results of the call before are in use."""
         pooled = {k: pooled.tensor for k, pooled in recording.handed.pooled.items()}
@@ -277,11 +252,11 @@ class Recorder:
 
     # ------------------------------------------------------------ recording
 
-    def record(self, own: _Set, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
+    def record(self, own: ParameterSet, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
         """Records the program, in the pool if there is room, and runs it."""
         return self.alone(lambda: self.record_alone(own, key, inputs, same, pool), inputs)
 
-    def record_alone(self, own: _Set, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
+    def record_alone(self, own: ParameterSet, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
         torch.cuda.empty_cache()  # of calls without a recording, which has memory of its own
@@ -324,8 +299,8 @@ class Recorder:
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
         results = [_result(value, given) for value in found]
-        _owned.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
-        owned = frozenset(k for k, address in places.items() if address in _owned)
+        owned_by_pools.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
+        owned = frozenset(k for k, address in places.items() if address in owned_by_pools)
         copies = {k: over(unowned(target.untyped_storage()), target) for k, target in targets.items()}
         told = memory, results, pool, unknown, space, owned, graphs.ends
         recording = _Recording(graphs.made, places, copies, *told)
@@ -419,10 +394,6 @@ class BucketRecorder(Recorder):
                 needed = [inputs[k] for k in self.facts.later[number] if k in recording.places]
                 seen = versions(needed)
             yield _handed_out(recording.results[first:given], inputs)
-
-
-def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
-    return {k: i.data_ptr() for k, i in enumerate(inputs) if isinstance(i, torch.Tensor)}
 
 
 def _bytes(values: Sequence[Any]) -> int:
