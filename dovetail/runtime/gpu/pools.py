@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from sys import getrefcount
 from typing import Any
@@ -54,7 +54,6 @@ class Handed:
         self.storages = [each.storage for each in pooled.values()]
         self.implementations = [storage._cdata for storage in self.storages]
         self.alone = self.references()
-        self.each_alone = {k: self.count(k) for k in pooled}
 
     def references(self) -> list[tuple[int, int]]:
         """To each storage: tensors refer to the implementation, Python to an object that is it."""
@@ -67,14 +66,6 @@ class Handed:
             return set()
         counts = zip(self.pooled, references, self.alone, strict=True)
         return {k for k, now, alone in counts if now != alone}
-
-    def count(self, place: int) -> tuple[int, int]:
-        storage = self.pooled[place].storage
-        return _REFERENCES(storage._cdata), getrefcount(storage)
-
-    def uses(self, places: Iterable[int]) -> bool:
-        """Is one of these in use?"""
-        return any(self.count(k) != self.each_alone[k] for k in places)
 
     def known(self) -> bool:
         """Does PyTorch know of all memory that is in use?"""
@@ -136,10 +127,11 @@ class Pool:
             places = recording.unknown.get(handed.number, handed.pooled)
             if handed is recording.handed or (not places and handed in self.living):
                 continue
-            if handed.uses(places):
+            busy = handed.busy()
+            if not busy.isdisjoint(places):
                 return False
             self.behind[number] = stream
-            if (places is handed.pooled or handed not in self.living) and not handed.busy():
+            if not busy:
                 self.out.pop(handed, None)
         return True
 
