@@ -19,6 +19,7 @@ import torch
 import dovetail
 from dovetail.diagnostics.breaks import BREAKS
 from dovetail.errors import DovetailError
+from tests.versions import VERSION
 
 #: Mistakes of Dovetail's own: no program is known that meets one.
 MISTAKES = frozenset(("internal-error", "kernel-fault"))
@@ -26,6 +27,7 @@ MISTAKES = frozenset(("internal-error", "kernel-fault"))
 NEEDS = {
     "opcode": sys.version_info >= (3, 12),
     "user-kernel": importlib.util.find_spec("triton") is not None,
+    "view-of-many": VERSION >= (2, 12),  # 2.11 calls an operator that is defined again by what the first one has left
     "numpy-array": importlib.util.find_spec("numpy") is not None,
 }
 #: Why the graph could not end at the instruction in question: a message names another code first.

@@ -42,10 +42,10 @@ class LetGo:
         }
         start = torch.empty(0, device=HOST, requires_grad=True)
         with torch.enable_grad():
-            self.node = _Packed.apply(start, *freed.values()).grad_fn if freed else None
+            self.packed = _Packed.apply(start, *freed.values()) if freed else None  # its node alone keeps nothing
 
     def found(self, saved: Sequence[Any]) -> list[Any]:
-        again = () if self.node is None else self.node.saved_tensors
+        again = () if self.packed is None else self.packed.grad_fn.saved_tensors
         if any(self.others[k]._version != version for k, version in self.versions.items()):
             raise RuntimeError(CHANGED)
         return [
