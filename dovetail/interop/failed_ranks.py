@@ -17,11 +17,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from torch import distributed
 
+from dovetail.interop.killed_ranks import Peer, Peers, taken_away
 from dovetail.interop.peer_watch import watch
 
 #: Seconds to wait for those that have failed, or whose collectives fail as well, to say so.
@@ -43,7 +45,7 @@ def listen() -> None:
         if multiprocessing.parent_process() is not None:
             multiprocessing.util.Finalize(None, _with_child, exitpriority=1)
         if "nccl" in str(distributed.get_backend_config()):
-            watch(_first)
+            watch(partial(_first, Peers(distributed.get_rank())))
 
 
 _listening: set[int] = set()
@@ -70,15 +72,28 @@ def _with_child() -> None:
             print(f"[rank{distributed.get_rank()}]: {line}", file=sys.stderr, flush=True)
 
 
-def _first() -> str:
+def _store() -> Any:
+    return distributed.distributed_c10d._get_default_store()
+
+
+def _first(peers: Peers) -> str:
     """Who has failed first, if anybody has."""
     if not distributed.is_initialized():
         return ""
     try:
-        store: Any = distributed.distributed_c10d._get_default_store()
-        return store.get(_BEGAN).decode() if store.check([_BEGAN]) else ""
+        store = _store()
+        if store.check([_BEGAN]):
+            return str(store.get(_BEGAN).decode())
+        peers.learn(store)
+        killed = peers.killed()
+        if killed is None:
+            return ""
+        store.set(_BEGAN, _ended(killed))
+        taken_away(killed.file)
+        return _ended(killed)
     except (RuntimeError, ValueError) as gone:
-        return f"{_GONE}: {gone}"
+        killed = peers.killed()
+        return _ended(killed) if killed is not None else f"{_GONE}: {gone}"
 
 
 def _exchanged(error: Exception) -> list[str]:
@@ -86,7 +101,7 @@ def _exchanged(error: Exception) -> list[str]:
     failed = _is_of_collective(error)
     text = _IN_COLLECTIVE if failed else f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
     try:
-        store: Any = distributed.distributed_c10d._get_default_store()
+        store = _store()
         store.set(_KEY(distributed.get_rank()), text)
         if not failed:
             store.set(_BEGAN, _raised(distributed.get_rank(), text))
@@ -116,6 +131,10 @@ def _told_by_others(store: Any) -> list[str]:
 
 def _raised(rank: int, text: str) -> str:
     return f"rank {rank} raised {text}"
+
+
+def _ended(killed: Peer) -> str:
+    return f"rank {killed.rank} ended without a word, as a process that is killed does"
 
 
 def _listed(ranks: list[int]) -> str:

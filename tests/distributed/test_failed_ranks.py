@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import distributed
 
 from dovetail.interop import failed_ranks
+from dovetail.interop.killed_ranks import Peer, Peers
 from tests.forks import python
 
 pytestmark = pytest.mark.skipif(not distributed.is_available(), reason="no torch.distributed")
@@ -50,15 +53,30 @@ def test_the_peer_names_the_rank_that_raised(monkeypatch: pytest.MonkeyPatch) ->
     assert rank.ends(0, RuntimeError(CLOSED)) == rank.ends(2, distributed.DistBackendError("aborted")) == told
 
 
-def test_who_watches_is_told_of_the_first_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
-    rank = Rank(monkeypatch, 3)
-    assert failed_ranks._first() == ""
+def test_who_watches_is_told_of_the_first_that_raises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    rank, peers = Rank(monkeypatch, 3), Peers(0)
+    assert failed_ranks._first(peers) == ""
     rank.ends(0, RuntimeError(CLOSED))
-    assert failed_ranks._first() == ""  # that is of a collective
+    assert failed_ranks._first(peers) == ""  # that is of a collective
     rank.ends(2, IndexError("index 9 is out of bounds"))
-    assert failed_ranks._first() == "rank 2 raised IndexError: index 9 is out of bounds"
+    assert failed_ranks._first(peers) == "rank 2 raised IndexError: index 9 is out of bounds"
     rank.store = None
-    assert "does not answer" in failed_ranks._first()
+    assert "does not answer" in failed_ranks._first(peers)
+
+
+def test_who_watches_tells_all_of_one_that_was_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    rank, (near, far) = Rank(monkeypatch, 3), (Peers(0), Peers(2))
+    told = "rank 1 ended without a word, as a process that is killed does"
+    file = tmp_path / "file"
+    file.touch()
+    near.found.append(Peer(1, 1, "another process", file))
+    assert failed_ranks._first(far) == ""
+    store, rank.store = rank.store, None
+    assert failed_ranks._first(near) == told  # rank 1 had the store
+    rank.store = store
+    assert failed_ranks._first(near) == failed_ranks._first(far) == told and not file.exists()
 
 
 def test_who_is_gone_without_a_word_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +101,7 @@ import multiprocessing
 import torch.multiprocessing
 from torch import distributed
 from dovetail.interop import failed_ranks
+from dovetail.interop.killed_ranks import Peer, Peers
 
 def child(index, error):
     store = distributed.HashStore()

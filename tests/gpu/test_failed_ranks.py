@@ -1,4 +1,4 @@
-"""A rank that waits in a collective over NCCL for one that has raised: it raises as well, long before the timeout."""
+"""A rank that waits in a collective over NCCL for one that has failed: it raises as well, long before the timeout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.forks import python
 
 pytestmark = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 PROGRAM = """
-import json, tempfile, time
+import json, os, sys, tempfile, time
 from pathlib import Path
 import torch, torch.distributed as dist, dovetail
 from benchmarks.distributed.processes import Ranks
@@ -22,6 +22,7 @@ def work(device):
     dist.all_reduce(total)
     print("first", total.sum().item(), flush=True)
     if dist.get_rank() == 1:
+        sys.argv[1] == "killed" and os.kill(os.getpid(), 9)
         raise IndexError("9")
     dist.all_reduce(total)
     print("went on with", total.sum().item(), flush=True)
@@ -33,8 +34,12 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-def test_the_peer_is_told_within_a_minute() -> None:
-    done = python("-c", PROGRAM, timeout=150)
+@pytest.mark.parametrize(
+    ("way", "ended", "said"),
+    [("raises", 1, "rank 1 raised IndexError: 9"), ("killed", -9, "rank 1 ended without a word")],
+)
+def test_the_peer_is_told_within_a_minute(way: str, ended: int, said: str) -> None:
+    done = python("-c", PROGRAM, way, timeout=150)
     (code, told, seconds), (failed, *_) = json.loads(done.stdout.splitlines()[-1])
-    assert code == failed == 1 and seconds < 60, done.stdout
-    assert "rank 1 raised IndexError: 9" in told and "went on" not in told
+    assert (code, failed) == (1, ended) and seconds < 60, done.stdout
+    assert said in told and "went on" not in told
