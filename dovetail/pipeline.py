@@ -179,7 +179,7 @@ def trace(
     watch = Watch(source, bytecode) if source or bytecode else None
     with events.stage("capture"):
         if options.fullgraph:
-            captured = capture(fn, args, kwargs, options, varying, watch)
+            captured = capture(fn, args, kwargs, options, varying, watch, lasting)
         else:
             captured = capture_with_breaks(fn, args, kwargs, options, varying, watch, lasting)
     events.artifact("graph_code", lambda: graph_text(captured.graph.graph))

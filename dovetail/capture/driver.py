@@ -59,7 +59,8 @@ TABLES = (
 class AttemptState:
     """What the attempts at one capture share: what varies, results of functions marked as constant, autograd functions
     whose backward cannot be traced, and who watches. `reshapes`: the graph ends where a tensor gets another shape.
-    `leaves`: it may make some that nobody sees.
+    `leaves`: it may make some that nobody sees. `prepared`: optimizers that were given their state;
+    None if none may be.
 
     Only the first attempt runs what the program asks for with comptime; the others repeat a part of it.
     """
@@ -76,18 +77,19 @@ class AttemptState:
     held: TensorNumbers = field(default_factory=TensorNumbers)
     leaves: bool = True
     lasting: bool = False  # is a region of no use that fits one call?
+    prepared: list | None = None
 
 
 def capture(
     fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Any,
-    varying: Varying = CONSTANT, watch: Watch | None = None,
+    varying: Varying = CONSTANT, watch: Watch | None = None, prepares: bool = False,
 ) -> Captured:  # fmt: skip
     """Trace `fn(*args, **kwargs)` without running it; raises `Unsupported` where that is impossible.
 
     Tensors among the arguments are only looked at, never computed with. `varying` says which numbers and sizes are
-    inputs of the graph instead of constants.
+    inputs of the graph instead of constants. `prepares`: an optimizer may be given the state of its first step.
     """
-    state = AttemptState(_varying(varying, options), watch=watch)
+    state = AttemptState(_varying(varying, options), watch=watch, prepared=[] if prepares else None)
     return _without_seen_leaves(state, lambda: _capture(fn, args, kwargs, options, -1, state))
 
 
@@ -102,9 +104,10 @@ def capture_with_breaks(
     """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
 
     Raises `Unsupported` where no such break is possible either. `lasting`: and MadeForOneCall as soon as it is certain
-    that no other call will be like this one.
+    that no other call will be like this one; an optimizer is given the state of its first step.
     """
-    state = AttemptState(_varying(varying, options), watch=watch, lasting=lasting)
+    prepared: list | None = [] if lasting else None
+    state = AttemptState(_varying(varying, options), watch=watch, lasting=lasting, prepared=prepared)
     return _without_seen_leaves(state, lambda: _with_breaks(fn, args, kwargs, options, state))
 
 
@@ -195,7 +198,7 @@ def _attempt(
     session = Session(space, options, state.varying, stop_here)
     session.ends.stop, session.ends.breaks = stop or -1, stop >= 0
     session.constants, session.watch, session.comptime = state.constants, state.watch, state.comptime
-    session.compiling, session.gradients.opaque = state.compiling, state.opaque
+    session.compiling, session.gradients.opaque, session.prepared = state.compiling, state.opaque, state.prepared
     session.gradients.reshapes, session.growing.known = state.reshapes, state.growing
     session.ends.around, state.blocks.checked = state.blocks, False
     session.taken.held, state.held.made = state.held, False

@@ -81,6 +81,7 @@ class Session(Rules):
         self.current_exception: Value | None = None
         self.writing: set[int] = set()  # containers whose text is being made
         self.constants: dict[Any, Any] = {}  # results of functions that are marked so
+        self.prepared: list | None = None  # optimizers that were given their state; None if none may be
         self.comptime = True  # is code that the program wants run at compile time to run?
         self.watch: Any = None  # shows each instruction; see tracing_log.py
 

@@ -187,7 +187,8 @@ class Captured:
     call that was captured, by the paths to them. `constants` says why sizes and numbers that vary are constants.
     `repeatable`: where the graph itself runs and finds that an unbacked size is not what it is made for, has it changed
     nothing by then?
-    `one_shot`: its effects undo what its guards rely on, so that it is likely to run once.
+    `one_shot`: its effects undo what its guards rely on, so that it is likely to run once. `prepared`: an optimizer was
+    given the state of its first step.
     `changes`: what the residual changes outside, in the order in which it does.
     `asked`: on what answers of the process it relies beside the guards; `alone`: why no other process may use it.
     """
@@ -208,6 +209,7 @@ class Captured:
     seen: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, str] = field(default_factory=dict)
     one_shot: bool = False
+    prepared: bool = False
     changes: tuple[Change, ...] = ()
     asked: tuple[Asked, ...] = ()
     alone: str = ""

@@ -253,10 +253,14 @@ def test_gradients_of_pools(pool):
 
 
 @pytest.mark.parametrize("before", ["", "the first call", "recording"])
-def test_when_cublas_lets_go_of_its_memory(before):
-    """As torch.compile has it do: a recording goes on to use what it took, in a process that has recorded others."""
-    earlier, model = (torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(5)]).cuda() for _ in range(2))
-    compiled, other, x = dovetail.compile(model), dovetail.compile(earlier), _randn(256, 512)
+@pytest.mark.parametrize("rows, wide, kind", [(256, 512, "float32"), (16, 4096, "float32"), (16, 4096, "bfloat16")])
+def test_when_cublas_lets_go_of_its_memory(before, rows, wide, kind):
+    """As torch.compile has it do: a recording goes on to use what it took, in a process that has recorded others. Of a
+    few rows long sums are split, whose parts lie in that memory."""
+    dtype = getattr(torch, kind)
+    layers = [torch.nn.Linear(wide, 128), *(torch.nn.Linear(128, 128) for _ in range(4))]
+    earlier, model = (torch.nn.Sequential(*copy.deepcopy(layers)).to("cuda", dtype) for _ in range(2))
+    compiled, other, x = dovetail.compile(model), dovetail.compile(earlier), _randn(rows, wide).to(dtype)
     with torch.no_grad():
         for _ in range(3):
             other(x)
@@ -271,7 +275,7 @@ def test_when_cublas_lets_go_of_its_memory(before):
         torch.cuda.empty_cache()
         others = [torch.zeros(1 << 18, device="cuda") for _ in range(64)]
         for _ in range(3):
-            torch.testing.assert_close(compiled(x), wanted)
+            torch.testing.assert_close(compiled(x), wanted, rtol=1e-2, atol=1e-2)
         assert not any(other.any() for other in others)
 
 

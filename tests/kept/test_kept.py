@@ -272,11 +272,14 @@ def outcomes(tmp_path_factory):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_another_process_compiles_nothing(name, outcomes):
     first, second, third = map(Outcome, outcomes[name])
-    assert second.shown == first.shown == third.shown
+    assert second.shown == third.shown
+    assert second.shown == first.shown or name in ROUNDED and second.shown == pytest.approx(first.shown, rel=1e-5)
     assert first.compiled and not third.compiled, third.stages
     assert not second.compiled or name in LATER, second.stages
 
 
+#: The first call of a process that finds a training step on disk runs as it is, and makes the optimizer's state.
+ROUNDED = ("training steps as a whole",)
 #: Where numbers are found to vary only once there is more than one, the second process has met other ones by then.
 LATER = ()
 

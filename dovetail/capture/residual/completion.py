@@ -68,8 +68,8 @@ def finish(s: Session, ending: ResidualEnding, function: Any) -> Captured:
     return Captured(
         module, inputs, _guards(s), residual, names, bound, (), metrics, ending.continuations, tuple(freed),
         sizes=s.table.sizes, repeatable=s.table.repeatable, symbols=s.table.origins, seen=s.table.seen,
-        constants=s.table.varying.constant, one_shot=is_one_shot(s), changes=tuple(rebuilder.changes),
-        asked=tuple(s.relied.asked.values()), alone=s.relied.alone,
+        constants=s.table.varying.constant, one_shot=is_one_shot(s), prepared=bool(s.prepared),
+        changes=tuple(rebuilder.changes), asked=tuple(s.relied.asked.values()), alone=s.relied.alone,
     )  # fmt: skip
 
 

@@ -64,9 +64,9 @@ class Gradients:
         real = parameter.origin
         if real is None or parameter.source is None or "grad" in parameter.written or not real.is_leaf:
             return
-        if real.grad is None or len(s.root.nodes) > len(s.taken.inputs):
+        if len(s.root.nodes) > len(s.taken.inputs):
             return
-        known = s.objects.by_identity.get(id(real.grad))
+        known = None if real.grad is None else s.objects.by_identity.get(id(real.grad))
         self.freed.append(Freed(parameter.source, known is None or self._is_alone(known)))
 
     def _is_alone(self, value: Any) -> bool:

@@ -427,11 +427,12 @@ def _pool(device: torch.device) -> Any:
 
 
 def _take_workspace(device: torch.device) -> None:
-    """Has cuBLAS take its memory for this thread and the stream of recordings, which will go on to use it, in a pool
-    that is never given back. Whoever asked cuBLAS to let go of it since the last time, it takes it again."""
+    """Has cuBLAS and cuBLASLt take their memory for this thread and the stream of recordings, which will go on to use
+    it, in a pool that is never given back. Whoever asked them to let go of it since the last time, they take it again.
+    PyTorch calls cuBLASLt for sums with a row, where matrices have more than one row and column."""
     with torch.no_grad(), torch.cuda.use_mem_pool(_pool(device), device), torch.cuda.stream(_stream(device)):
-        one = torch.ones(1, 1, device=device)
-        torch.addmm(one[0], torch.mm(one, one), one)
+        square = torch.ones(16, 16, device=device)
+        torch.addmm(square[0], torch.mm(square, square), square)
 
 
 def _index(device: torch.device) -> int:
