@@ -110,7 +110,7 @@ def compile_entry(wanted: Compilation) -> guards.Entry:
     """An entry for one call, phase by phase."""
     options, events = wanted.options, wanted.events
     try:
-        captured = trace(wanted.fn, wanted.args, wanted.kwargs, options, events, wanted.varying, wanted.lasts)
+        captured = trace(wanted.fn, wanted.args, wanted.kwargs, options, events, wanted.varying, wanted.lasts, True)
     except MadeForOneCall:
         events.open.clear()
         return wanted.as_it_is()
@@ -167,11 +167,12 @@ def _reference(captured: Captured, options: Options, events: Events) -> Compiled
 
 def trace(
     fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Options, events: Events,
-    varying: Varying = CONSTANT, lasting: bool = False,
+    varying: Varying = CONSTANT, lasting: bool = False, prepares: bool = False,
 ) -> Captured:  # fmt: skip
     """Capture one call of `fn`, up to the first graph break if it may have any.
 
-    `varying` says which numbers and sizes were seen to change: they become inputs of the graph.
+    `varying` says which numbers and sizes were seen to change: they become inputs of the graph. `prepares`: an optimizer
+    may be given the state of its first step.
 
     Raises Unsupported, with the user's line, where capture can neither go on nor break; `lasting`: and MadeForOneCall.
     """
@@ -179,9 +180,9 @@ def trace(
     watch = Watch(source, bytecode) if source or bytecode else None
     with events.stage("capture"):
         if options.fullgraph:
-            captured = capture(fn, args, kwargs, options, varying, watch, lasting)
+            captured = capture(fn, args, kwargs, options, varying, watch, prepares)
         else:
-            captured = capture_with_breaks(fn, args, kwargs, options, varying, watch, lasting)
+            captured = capture_with_breaks(fn, args, kwargs, options, varying, watch, lasting, prepares)
     events.artifact("graph_code", lambda: graph_text(captured.graph.graph))
     return captured
 

@@ -99,14 +99,14 @@ def _varying(varying: Varying, options: Any) -> Varying:
 
 def capture_with_breaks(
     fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Any,
-    varying: Varying = CONSTANT, watch: Watch | None = None, lasting: bool = False,
+    varying: Varying = CONSTANT, watch: Watch | None = None, lasting: bool = False, prepares: bool = False,
 ) -> Captured:  # fmt: skip
     """The same, but what cannot be part of the graph ends it: the residual does it and hands over the rest.
 
     Raises `Unsupported` where no such break is possible either. `lasting`: and MadeForOneCall as soon as it is certain
-    that no other call will be like this one; an optimizer is given the state of its first step.
+    that no other call will be like this one. `prepares`: see `capture`.
     """
-    prepared: list | None = [] if lasting else None
+    prepared: list | None = [] if prepares else None
     state = AttemptState(_varying(varying, options), watch=watch, lasting=lasting, prepared=prepared)
     return _without_seen_leaves(state, lambda: _with_breaks(fn, args, kwargs, options, state))
 
@@ -142,7 +142,7 @@ def _with_breaks(
             return replace(captured, breaks=(reason,))
         if error.code == CODE:  # better one more entry than none
             relying = replace(state.varying, unstable=frozenset())
-            return capture_with_breaks(fn, args, kwargs, options, relying, watch)
+            return capture_with_breaks(fn, args, kwargs, options, relying, watch, prepares=state.prepared is not None)
         raise
 
 
