@@ -171,8 +171,8 @@ def trace(
 ) -> Captured:  # fmt: skip
     """Capture one call of `fn`, up to the first graph break if it may have any.
 
-    `varying` says which numbers and sizes were seen to change: they become inputs of the graph. `prepares`: an optimizer
-    may be given the state of its first step.
+    `varying` says which numbers and sizes were seen to change: they become inputs of the graph. `prepares`: an
+    optimizer may be given the state of its first step.
 
     Raises Unsupported, with the user's line, where capture can neither go on nor break; `lasting`: and MadeForOneCall.
     """
