@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "dovetail"
+#: Where a statement, a handler or a case has others.
+BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")
 
 
 @dataclass(frozen=True)
@@ -49,25 +51,31 @@ class Module:
     def lines(self) -> int:
         return len(self.text.splitlines())
 
-    def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Of the tree, in the order of `ast.walk`."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
+    def functions(self) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]:
         """Every function, nested ones too."""
-        for node in ast.walk(self.tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                yield node
+        return tuple(n for n in self.nodes if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
     @cached_property
     def imports(self) -> tuple[Import, ...]:
         """Every import statement's names, those inside functions and type-checking blocks marked."""
-        return tuple(self._walk(self.tree, in_function=False, typing_only=False))
+        return tuple(self._found(self.tree.body, in_function=False, typing_only=False))
 
-    def _walk(self, node: ast.AST, in_function: bool, typing_only: bool) -> Iterator[Import]:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, (ast.Import, ast.ImportFrom)):
-                for target in self._targets(child):
-                    yield Import(target, child.lineno, in_function, typing_only)
-            inside = in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
-            guarded = typing_only or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
-            yield from self._walk(child, inside, guarded)
+    def _found(self, body: list[ast.AST], in_function: bool, typing_only: bool) -> Iterator[Import]:
+        """In statements, and in those inside of them: an expression has none."""
+        for node in body:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                for target in self._targets(node):
+                    yield Import(target, node.lineno, in_function, typing_only)
+            inside = in_function or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            guarded = typing_only or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+            for name in BLOCKS:
+                yield from self._found(getattr(node, name, ()), inside, guarded)
 
     def _targets(self, node: ast.Import | ast.ImportFrom) -> list[str]:
         if isinstance(node, ast.Import):
@@ -80,8 +88,9 @@ class Module:
         return [f"{base}.{alias.name}" for alias in node.names]
 
 
+@cache
 def load() -> list[Module]:
-    """Every module of the package, sorted by path."""
+    """Every module of the package, sorted by path; all tests have the same."""
     return [Module(path) for path in sorted((ROOT / PACKAGE).rglob("*.py"))]
 
 

@@ -55,8 +55,8 @@ def dotted(node: ast.AST) -> str | None:
 def test_no_use_of_it_through_attributes() -> None:
     bad = []
     for module in MODULES:
-        inner = {id(n.value) for n in ast.walk(module.tree) if isinstance(n, ast.Attribute)}
-        for node in ast.walk(module.tree):
+        inner = {id(n.value) for n in module.nodes if isinstance(n, ast.Attribute)}
+        for node in module.nodes:
             if isinstance(node, ast.Attribute) and id(node) not in inner:
                 name = dotted(node)
                 if name and forbidden(name):
@@ -67,7 +67,7 @@ def test_no_use_of_it_through_attributes() -> None:
 def test_no_import_by_name_outside_interop() -> None:
     bad = []
     for module in MODULES:
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
                 continue
             callee, text = dotted(node.func) or "", node.args[0].value

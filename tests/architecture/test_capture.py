@@ -49,7 +49,7 @@ def pairs(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
 
 def asked(module: Module) -> Iterator[str]:
     """What the module's code takes from a session."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Attribute):
             holder = getattr(node.value, "id", None) or getattr(node.value, "attr", None)  # `s.truth`, `f.s.truth`
             if holder in ("s", "session"):
@@ -115,7 +115,7 @@ def test_what_everything_is_handed_has_a_type() -> None:
     bad = [
         f"{m.where}:{a.lineno}: {a.arg}"
         for m in MODULES.values()
-        for f in m.functions()
+        for f in m.functions
         for a in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs)
         if a.arg in FOLLOWED and isinstance(a.annotation, ast.Name) and a.annotation.id == "Any"
     ]

@@ -37,7 +37,7 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     bad = []
     for module in MODULES:
-        for function in module.functions():
+        for function in module.functions:
             length = function.end_lineno - function.lineno + 1
             limit = LONG_FUNCTIONS.get(f"{module.where}:{function.name}", (FUNCTION_LINES, ""))[0]
             if length > limit:
@@ -49,7 +49,7 @@ def test_exceptions_are_still_needed() -> None:
     files = {m.where: m.lines for m in MODULES}
     functions: dict[str, int] = {}
     for m in MODULES:
-        for f in m.functions():
+        for f in m.functions:
             key = f"{m.where}:{f.name}"
             functions[key] = max(functions.get(key, 0), f.end_lineno - f.lineno + 1)
     bad = [f"LONG_FILES: {name}" for name in LONG_FILES if files.get(name, 0) <= FILE_LINES]
@@ -65,8 +65,8 @@ def test_exceptions_are_still_needed() -> None:
 def test_dispatch_is_by_table() -> None:
     bad = []
     for module in MODULES:
-        tails = {id(n.orelse[0]) for n in ast.walk(module.tree) if isinstance(n, ast.If) and len(n.orelse) == 1}
-        for node in ast.walk(module.tree):
+        tails = {id(n.orelse[0]) for n in module.nodes if isinstance(n, ast.If) and len(n.orelse) == 1}
+        for node in module.nodes:
             if isinstance(node, ast.If) and id(node) not in tails and chain(node) > LONGEST_CHAIN:
                 bad.append(f"{module.where}:{node.lineno}: {chain(node)} branches")
     report(bad, f"An if/elif chain of more than {LONGEST_CHAIN} branches wants to be a table.")
@@ -80,14 +80,16 @@ def chain(node: ast.If) -> int:
     return count
 
 
-def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+@functools.cache
+def own_nodes(function: ast.AST) -> tuple[ast.AST, ...]:
     """What the function consists of, without the functions and classes inside."""
-    waiting = list(ast.iter_child_nodes(function))
+    waiting, found = list(ast.iter_child_nodes(function)), []
     while waiting:
         node = waiting.pop()
-        yield node
+        found.append(node)
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             waiting += ast.iter_child_nodes(node)
+    return tuple(found)
 
 
 BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.Assert, ast.match_case)
@@ -124,7 +126,7 @@ def measured(number: Callable[[ast.AST], int]) -> dict[str, int]:
     """`path:function` → the largest number of the functions of that name."""
     found: dict[str, int] = {}
     for module in MODULES:
-        for function in module.functions():
+        for function in module.functions:
             key = f"{module.where}:{function.name}"
             found[key] = max(found.get(key, 0), number(function))
     return found
@@ -142,8 +144,9 @@ def test_ladders_are_short() -> None:
     report(bad, f"More than {RETURN_LADDER} statements `if ...: return` in a row want to be a table.")
 
 
+@functools.cache
 def nodes(module: Module) -> int:
-    return sum(not isinstance(node, ast.expr_context) for node in ast.walk(module.tree))
+    return sum(not isinstance(node, ast.expr_context) for node in module.nodes)
 
 
 def test_lines_are_not_crowded() -> None:
@@ -157,7 +160,7 @@ def test_no_global_statements() -> None:
     bad = [
         f"{m.where}:{n.lineno}: global {', '.join(n.names)}"
         for m in MODULES
-        for n in ast.walk(m.tree)
+        for n in m.nodes
         if isinstance(n, ast.Global)
     ]
     report(bad, "State belongs to an object that is passed down.")
@@ -165,13 +168,16 @@ def test_no_global_statements() -> None:
 
 def broad_handlers(module: Module) -> Iterator[tuple[str, int]]:
     """`path:function` and line of each handler that catches everything, and neither raises nor uses the error."""
-    for function in module.functions():
-        for node in ast.walk(function):
-            if not isinstance(node, ast.ExceptHandler) or answers(node):
-                continue
-            names = {"bare"} if node.type is None else {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}
-            if names & {"bare", "Exception", "BaseException"}:
+    found = [node for node in module.nodes if isinstance(node, ast.ExceptHandler) and catches_all(node)]
+    for node in found:
+        for function in module.functions:
+            if function.lineno <= node.lineno <= function.end_lineno:
                 yield f"{module.where}:{function.name}", node.lineno
+
+
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    names = {"bare"} if handler.type is None else {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)}
+    return bool(names & {"bare", "Exception", "BaseException"}) and not answers(handler)
 
 
 def answers(handler: ast.ExceptHandler) -> bool:
@@ -211,7 +217,7 @@ def test_python_versions_are_data() -> None:
     bad = [
         f"{m.where}:{n.lineno}: {n.attr}"
         for m in MODULES
-        for n in ast.walk(m.tree)
+        for n in m.nodes
         if isinstance(n, ast.Attribute) and n.attr in ("version_info", "hexversion") and m.part != "bytecode"
     ]
     report(bad, "What differs between Python versions is a row of a table in bytecode/.")
