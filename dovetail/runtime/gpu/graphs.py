@@ -50,7 +50,7 @@ SETS = 256
 COPIED = 1 / 16
 #: or at most so many bytes.
 SMALL = 4 << 20
-#: Times that a program is recorded anew because an input has moved.
+#: Times that a program is recorded anew where an input has moved to; from then on such an input is copied.
 MOVES = 3
 
 #: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
@@ -194,7 +194,7 @@ class Recorder:
         return self.record(own, key, inputs, own.places(key, inputs) - self.facts.moving, self.pool)
 
     def noted(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
-        own.seen[key] = addresses(inputs)
+        own.note(key, inputs)
         torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
         self.words = 0
         return self.aside(inputs)
@@ -231,10 +231,10 @@ class Recorder:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        if any(there[k] not in owned_by_pools for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
+        if any(there[k] not in owned_by_pools for k in changed & recording.owned):
             return self.call(*inputs)
         own.moves[key] = own.moves.get(key, 0) + 1
-        followed = {k for k in changed if there[k] in owned_by_pools}
+        followed = {k for k in changed if there[k] in owned_by_pools} if own.moves[key] <= MOVES else set()
         return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
 
     def occupied(
