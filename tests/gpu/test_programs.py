@@ -279,6 +279,31 @@ def test_when_cublas_lets_go_of_its_memory(before, rows, wide, kind):
         assert not any(other.any() for other in others)
 
 
+@pytest.mark.parametrize("inner", [False, True])
+def test_values_that_a_recording_looks_at(inner, capsys):
+    """It raises where eager mode does, and goes on afterwards."""
+
+    def fn(x, w):
+        y = torch.softmax(x @ w, -1)
+        torch._check_tensor_all((y >= 0) & (x[:, :1] < 50), lambda: "too large")
+        y = (y @ w).relu()
+        if inner:
+            assert (y < 1e6).all(), "far too large"
+        return F.layer_norm(y, y.shape[-1:]) + x
+
+    compiled, w = dovetail.compile(fn, fullgraph=True), _randn(64, 64)
+    dovetail.set_logs(perf_hints=True)
+    for number in range(8):
+        x = _randn(32, 64) + (100 if number in (4, 6) else 0)
+        if number in (4, 6):
+            with pytest.raises(RuntimeError, match="too large"):
+                compiled(x, w)
+        else:
+            torch.testing.assert_close(compiled(x, w), fn(x, w))
+    dovetail.set_logs()
+    assert "no CUDA graph" not in capsys.readouterr().err
+
+
 def test_a_thread_that_is_new_to_cuda(monkeypatch):
     """The driver knows no context there; PyTorch's allocator does not ask it."""
     monkeypatch.setattr(cuda_graphs, "FEWEST", 1 << 30)

@@ -7,10 +7,13 @@ import torch
 
 import dovetail
 from dovetail.normalize.normalize import record
+from dovetail.normalize.passes import simplify
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.literals import compute_literals
 from dovetail.normalize.text import aten_text
 from dovetail.ops.fake import to_fake
+from dovetail.ops.own.check import check
+from dovetail.options import Options
 from tests.normalize.harness import graph_of
 
 THERE = torch.empty(8, device="meta")
@@ -115,3 +118,28 @@ def test_it_is_what_eager_computes(name, gradients):
 def _differentiable(results):
     found = results if isinstance(results, tuple) else (results,)
     return [r for r in found if r.requires_grad]
+
+
+def sizes_checked(x):
+    sizes = torch.empty((3, 2), dtype=torch.int64, device=x.device)
+    for k in range(3):
+        sizes[k, 0], sizes[k, 1] = k + 1, 2 * k
+    check(((sizes[:, 0] * sizes[:, 1]).sum() == 16).all(), [], "other sizes")
+    return x * 2
+
+
+@pytest.mark.parametrize("x", [torch.ones(8), THERE], ids=["CPU", "elsewhere"])
+def test_a_check_of_numbers_that_are_known(x):
+    with torch.no_grad():
+        aten = simplify(record(graph_of(sizes_checked, 1), [to_fake(x)]), Options())
+    remove_dead(aten)
+    assert [n.target for n in aten.graph.nodes if n.op == "call_function"] == [torch.ops.aten.mul.Tensor]
+
+
+def test_a_check_that_fails_for_all_inputs():
+    def fn(x):
+        torch._check_tensor_all(torch.full((2,), 3, device=x.device).sum() == 5)
+        return x * 2
+
+    with pytest.raises(RuntimeError, match="Expected cond to be True"):
+        dovetail.compile(fn)(torch.ones(8))

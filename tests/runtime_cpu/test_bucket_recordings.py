@@ -30,7 +30,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     results = [_Result(constant=value) for value in "abcd"]
     none = torch.empty(0)
     recordings = made.set_of((X,)).recordings
-    recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS)
+    recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS, {})
     return made
 
 

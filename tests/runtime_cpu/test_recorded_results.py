@@ -17,7 +17,7 @@ POOL = torch.arange(6.0)
 
 def recorded(*results: _Result) -> _Recording:
     none, graph = torch.empty(0), object()
-    return _Recording([graph], {}, {}, None, list(results), Pool(), {}, none, frozenset(), [])
+    return _Recording([graph], {}, {}, None, list(results), Pool(), {}, none, frozenset(), [], {})
 
 
 def is_free(recording: _Recording) -> bool:

@@ -453,3 +453,27 @@ def test_a_recorder_is_given_the_programs_own_parameters(monkeypatch: pytest.Mon
         compiled(layer, torch.randn(2, 4, requires_grad=True)).sum().backward()
     expected = [each for layer in layers for each in ([layer.weight, layer.bias], [layer.weight])]
     assert [[*map(id, each)] for each in given] == [[*map(id, each)] for each in expected]
+
+
+def test_values_that_each_replay_looks_at(told: list[str]) -> None:
+    def positive(value: torch.Tensor) -> None:
+        if value.item() < 0:
+            raise ValueError("negative")
+
+    class Checked(Simulated):
+        def results(self, given: list, made: Any) -> Any:
+            found = super().results(given, made)
+            made.check(positive, (found[0],))
+            made.made[-1].again = lambda: None
+            return found
+
+    program = Checked(lambda x: (x * 2,), GraphFacts(CPU), told.append)
+    x = torch.ones(1)
+    for value in (1, 2, 3, -1, 4, -2, 5):
+        x.fill_(value)
+        if value < 0:
+            with pytest.raises(ValueError, match="negative"):
+                program(x)
+        else:
+            assert program(x)[0].item() == 2 * value
+    assert len(recordings_of([program])) == 1 and not told

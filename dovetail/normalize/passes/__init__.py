@@ -50,6 +50,7 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
         reduce_sums_once(aten, backward_nodes)
     remove_dead(aten)
     join_parts(aten)
+    compute_literals(aten)  # of tensors that were put together of numbers
     upload_together(aten)
     prefer_channels_last(aten, options)
     let_cudnn_finish(aten, options)

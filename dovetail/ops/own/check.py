@@ -3,10 +3,15 @@
 `dovetail::check` stands in a graph for `if not condition: raise ValueError(text)`, or another kind of error. The text
 may show tensors: it is a format string with a field for each tensor in `shown`. `dovetail::classes` is what `one_hot`
 asks of its argument: PyTorch's own decomposition leaves that out.
+
+Both look at values. While a program is recorded there are none yet: whoever records it takes what is to be done later.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +25,37 @@ ERRORS: dict[str, type[Exception]] = {
         ZeroDivisionError, LookupError, IndexError, KeyError, NotImplementedError, Exception,
     )
 }
+
+
+#: Takes a function and its arguments.
+Later = Callable[[Callable[..., None], tuple[Any, ...]], None]
+
+
+class _Recorded(threading.local):
+    later: Later | None = None
+
+
+_recorded = _Recorded()
+
+
+@contextmanager
+def put_off(later: Later) -> Iterator[None]:
+    """Checks of this thread are handed to `later`, whose they are then to do."""
+    _recorded.later = later
+    try:
+        yield
+    finally:
+        _recorded.later = None
+
+
+def _now_or_later(function: Callable[..., None]) -> Callable[..., None]:
+    def run(*args: Any) -> None:
+        if _recorded.later is None:
+            function(*args)
+        else:
+            _recorded.later(function, args)
+
+    return run
 
 
 def _check(
@@ -47,7 +83,7 @@ LIBRARY = library(__name__)
 LIBRARY.define('check(Tensor condition, Tensor[] shown, str text, str error="ValueError", bool undone=False) -> ()')
 LIBRARY.define("classes(Tensor index, SymInt count) -> ()")
 for name, function in (("check", _check), ("classes", _classes)):
-    LIBRARY.impl(name, function, "CompositeExplicitAutograd")
+    LIBRARY.impl(name, _now_or_later(function), "CompositeExplicitAutograd")
     LIBRARY.impl(name, _check_nothing, "Meta")
 check: Any = torch.ops.dovetail.check.default
 classes: Any = torch.ops.dovetail.classes.default

@@ -15,26 +15,30 @@ in use.
 
 Recordings of one program take turns in a pool of memory, halves of training steps in a common one (`pools.py`).
 
-A program that gives its results in buckets is recorded as a whole, and replayed bucket by bucket.
+A program that gives its results in buckets is recorded as a whole, and replayed bucket by bucket. One that raises where
+a value is not as it must be is cut there: each replay looks at the value before it goes on.
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any
 
 import torch
 from torch.autograd import profiler
+from torch.utils._pytree import tree_map_only
 
 from dovetail.ir.kernel import Buckets
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
 from dovetail.ir.records import dataclass
+from dovetail.ops.own.check import put_off
 from dovetail.runtime.call.overlap import unmoved
 from dovetail.runtime.call.versions import unchanged, versions
 from dovetail.runtime.gpu import device_scalars
@@ -56,6 +60,7 @@ MOVES = 3
 #: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
 _ALONE: dict[torch.device, Any] = defaultdict(threading.RLock)
 _ADDRESS = torch.Tensor.data_ptr
+_NOTHING = nullcontext()
 
 
 @dataclass
@@ -80,6 +85,7 @@ class _Recording:
     tables: torch.Tensor  # what batched kernels read
     owned: frozenset[int]  # inputs that another recording returned
     ends: list[int]  # how many graphs there are up to the end of each bucket of results
+    checks: dict[int, list[Callable[[], None]]]  # what looks at values behind so many graphs
     good: Any = None  # see `overlap.unmoved`: the last call in which all lay where they are expected
 
     def __post_init__(self) -> None:
@@ -100,6 +106,7 @@ class _Graphs:
         self.pool = pool
         self.made: list[torch.cuda.CUDAGraph] = []
         self.ends: list[int] = []  # how many there were at the end of each bucket of results
+        self.checks: dict[int, list[Callable[[], None]]] = {}  # what looks at values behind so many
 
     def begin(self) -> None:
         self.made.append(torch.cuda.CUDAGraph())
@@ -107,12 +114,20 @@ class _Graphs:
         self.made[-1].capture_begin(*pool, capture_error_mode="thread_local")  # type: ignore[misc]
 
     def end(self) -> None:
-        self.made[-1].capture_end()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # between two checks
+            self.made[-1].capture_end()
 
     def cut(self) -> None:
         self.end()
         self.pool = self.made[0].pool()
         self.begin()
+
+    def check(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Ends a graph, behind which each replay looks at the values."""
+        there = tree_map_only(torch.Tensor, lambda t: over(unowned(t.untyped_storage()), t), args)
+        self.checks.setdefault(len(self.made), []).append(partial(function, *there))
+        self.cut()
 
 
 class Recorder:
@@ -267,6 +282,7 @@ class Recorder:
             self.report(f"no CUDA graph: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
             generator.graphsafe_set_state(state)  # a recording that failed leaves it waiting for the end
             torch.cuda.synchronize(self.facts.device)
+            torch.cuda.empty_cache()  # of what was recorded
             return self.call(*inputs)
         for k in self.copied:
             recording.results[k].copied = True
@@ -290,7 +306,7 @@ class Recorder:
             try:  # inputs are copied right before a replay, to memory of the pool
                 targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
                 given = [targets.get(k, i) for k, i in enumerate(inputs)]
-                with device_scalars.kept_in(memory, space, graphs.cut) as tables:
+                with device_scalars.kept_in(memory, space, graphs.cut) as tables, put_off(graphs.check):
                     found = self.results(given, graphs)
             finally:
                 graphs.end()
@@ -302,7 +318,7 @@ class Recorder:
         owned_by_pools.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
         owned = frozenset(k for k, address in places.items() if address in owned_by_pools)
         copies = {k: over(unowned(target.untyped_storage()), target) for k, target in targets.items()}
-        told = memory, results, pool, unknown, space, owned, graphs.ends
+        told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks
         recording = _Recording(graphs.made, places, copies, *told)
         pool.add(recording, graphs.made[0].pool())
         return recording
@@ -315,7 +331,7 @@ class Recorder:
 
     def replay(self, recording: _Recording, inputs: tuple) -> Any:
         self.begin(recording, inputs)
-        self.launch(recording.graphs)
+        self.launch(recording)
         self.end(recording, inputs)
         return tuple(_handed_out(recording.results, inputs))
 
@@ -328,14 +344,13 @@ class Recorder:
             if recording.memory is not None:
                 recording.memory.copy_(device_scalars.words([inputs[k] for k in facts.numbers]), non_blocking=True)
 
-    def launch(self, graphs: Sequence[torch.cuda.CUDAGraph]) -> None:
-        if profiler._is_profiler_enabled:
-            with region(self.title):
-                for graph in graphs:
-                    graph.replay()
-        else:
-            for graph in graphs:
+    def launch(self, recording: _Recording, begin: int = 0, end: int | None = None) -> None:
+        """The graphs between the two places."""
+        with region(self.title) if profiler._is_profiler_enabled else _NOTHING:
+            for place, graph in enumerate(recording.graphs[begin:end], begin + 1):
                 graph.replay()
+                for check in recording.checks.get(place, ()):
+                    check()
 
     def end(self, recording: _Recording, inputs: tuple) -> None:
         written = self.facts.written
@@ -386,7 +401,7 @@ class BucketRecorder(Recorder):
         seen: list[int] = []
         for number, (bucket, end) in enumerate(zip(self.buckets, recording.ends, strict=True)):
             unchanged(needed, seen)
-            self.launch(recording.graphs[launched:end])
+            self.launch(recording, launched, end)
             launched, first, given = end, given, given + len(bucket)
             if given == len(recording.results):
                 self.end(recording, inputs)
