@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import importlib.util
+import json
+import os
 
 import pytest
 
@@ -17,7 +20,20 @@ if importlib.util.find_spec("transformers"):
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory):
-    return functools.cache(lambda program: outcomes(program, tmp_path_factory.mktemp(program)))
+    """What the cases of a program found: it runs once, though several workers of pytest have some of its cases."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    @functools.cache
+    def found(program: str) -> dict[str, str]:
+        kept = folder / f"{program}.json"
+        with open(folder / f"{program}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                kept.write_text(json.dumps(outcomes(program, tmp_path_factory.mktemp(program))))
+        return dict(json.loads(kept.read_text()))
+
+    return found
 
 
 @pytest.fixture(scope="module", autouse=True)
