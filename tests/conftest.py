@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib.util
+import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -28,6 +31,23 @@ def _frozen_heap() -> None:
     """A collection of garbage does not look through what all modules have imported: it took a tenth of the time."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
+    """`once(name, make)`: what `make` gives, as JSON keeps it, made by one of pytest's workers for all of them."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+    def found(name: str, make: Callable[[], Any]) -> Any:
+        kept = folder / f"{name}.json"
+        with open(folder / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not kept.exists():
+                kept.write_text(json.dumps(make()))
+        return json.loads(kept.read_text())
+
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import importlib.util
-import json
-import os
 
 import pytest
 
@@ -19,21 +16,8 @@ if importlib.util.find_spec("transformers"):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory):
-    """What the cases of a program found: it runs once, though several workers of pytest have some of its cases."""
-    folder = tmp_path_factory.getbasetemp()
-    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-
-    @functools.cache
-    def found(program: str) -> dict[str, str]:
-        kept = folder / f"{program}.json"
-        with open(folder / f"{program}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not kept.exists():
-                kept.write_text(json.dumps(outcomes(program, tmp_path_factory.mktemp(program))))
-        return dict(json.loads(kept.read_text()))
-
-    return found
+def told(tmp_path_factory: pytest.TempPathFactory, once):
+    return functools.cache(lambda program: once(program, lambda: outcomes(program, tmp_path_factory.mktemp(program))))
 
 
 @pytest.fixture(scope="module", autouse=True)
