@@ -22,7 +22,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm bench-distributed test-distributed curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts sweep-devices fuzz-shapes fuzz-turns fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-ranks fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm bench-distributed test-distributed curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts sweep-devices fuzz-shapes fuzz-turns fuzz-training fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-ranks fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -211,6 +211,9 @@ sweep-devices: $(READY)
 
 fuzz-shapes: $(READY)
 	$(BIN)/python -m tests.fuzz.shapes --count 5000 --jobs 2 $(ARGS)
+
+fuzz-training: $(READY)
+	$(BIN)/python -W ignore -m tests.fuzz.training --count 500 $(ARGS)
 
 fuzz-late: $(READY)
 	$(BIN)/python -m tests.fuzz.late --count 2000 --jobs 2 $(ARGS)

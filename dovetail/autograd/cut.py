@@ -33,6 +33,9 @@ NUMBERS = (torch.SymFloat, torch.SymInt)
 #: Operators in a row that may run again before one is kept all the same.
 CHAIN = 16
 
+#: How much memory a training step may take, of what eager mode does.
+ALLOWED = 1.1
+
 #: What a kernel stores only because it is kept takes memory beside the one tensor that it is computed from.
 MADE = 9 / 8
 
@@ -60,7 +63,8 @@ def choose(
     networkx = importlib.import_module("networkx")  # 0.3 s that only a program with a backward pass should pay
     network = networkx.DiGraph()
     network.add_nodes_from((SOURCE, SINK))
-    depth = _depths(candidates, _continued(candidates), backward_nodes)
+    again_all_the_same = _continued(candidates) | _too_much(candidates, needed, backward_nodes, gradients)
+    depth = _depths(candidates, again_all_the_same, backward_nodes)
     depth |= dict.fromkeys(again, 1) | dict.fromkeys(ends, 0)
     final, never = set(gradients), again | exposed - written
     for node in candidates:
@@ -160,6 +164,25 @@ def _is_operand_twice(node: Node, backward_nodes: set[Node]) -> bool:
     if not isinstance(val, torch.Tensor) or not traits(val.device).keeps_operands:
         return False
     return {reader in backward_nodes for reader in library_readers(node)} == {False, True}
+
+
+def _too_much(
+    candidates: list[Node], needed: set[Node], backward_nodes: set[Node], gradients: list[Node]
+) -> set[Node]:  # fmt: skip
+    """Which of the values that libraries read in both halves run again, so that there is room for gradients: eager mode
+    puts those where values lay that it is done with, which a recorded backward half cannot."""
+    twice = [n for n in candidates if row_of(n.target).cheap and _is_operand_twice(n, backward_nodes)]
+    read = {memory_of(n) for n in candidates if any(u in backward_nodes and u in needed for u in n.users)}
+    given = sum(nbytes(n) for n in candidates if n.op == "placeholder") if twice else 0
+    eager = sum(nbytes(n) for n in read if n.op != "placeholder")
+    made = sum(map(nbytes, {memory_of(n) for n in gradients}))
+    excess = given + eager + made - ALLOWED * (given + max(eager, made))
+    found = set()
+    for node in sorted(twice, key=nbytes, reverse=True):
+        if excess > 0:
+            found.add(node)
+            excess -= nbytes(node)
+    return found
 
 
 def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node]) -> float | None:

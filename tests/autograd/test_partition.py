@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
 from dovetail.autograd import draws, partition
@@ -133,11 +134,21 @@ def test_where_memory_is_slow_what_libraries_read_twice_is_kept(monkeypatch):
         normed = lambda x: torch.nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4), weight, bias, training=True)
         return (x + normed(normed(x).relu() @ w)).relu() @ w
 
-    split = pair(block, leaf(64, 4), leaf(4), leaf(4), leaf(4, 4))
+    split = pair(block, torch.ones(64, 4), leaf(4), leaf(4), leaf(4, 4))
     assert {"relu", "relu_1", "mm"} <= set(names(split))
     assert "aten.relu.default" not in targets(split.backward)
     masks = [n.args[1] for n in split.backward.graph.nodes if n.target is torch.ops.aten.threshold_backward.default]
     assert [mask.op for mask in masks] == ["placeholder", "call_function"]
+
+
+@pytest.mark.parametrize("rows, kept", [(512, True), (16, False)])
+def test_what_libraries_read_twice_makes_room_for_gradients(monkeypatch, rows, kept):
+    """Of many rows what is kept outweighs the gradients of weights; of few it is the other way round."""
+    give_host(monkeypatch, keeps_operands=True)
+    gelu = torch.nn.functional.gelu
+    split = pair(lambda x, v, w: gelu(gelu(x @ v) @ w) @ w, torch.ones(rows, 32), leaf(32, 32), leaf(32, 32))
+    assert ({"gelu", "gelu_1"} <= set(names(split))) == kept
+    assert ("aten.gelu.default" in targets(split.backward)) != kept
 
 
 def test_a_relu_whose_argument_nobody_reads_looks_at_its_result(monkeypatch):
