@@ -371,6 +371,20 @@ def test_what_moves_again_and_again_is_copied(told: list[str]) -> None:
     assert not recording.places and [*recording.targets] == [0]
 
 
+def test_recording_anew_has_an_end(told: list[str]) -> None:
+    """Where another input moves in each call."""
+    given, kept, made = [torch.ones(1) for _ in range(30)], [], []
+    program = Simulated(lambda *inputs: (sum(inputs),), GraphFacts(CPU), told.append)
+    record = program.recorded
+    program.recorded = lambda *args: made.append(0) or record(*args)
+    for number in range(-2, len(given)):
+        if number >= 0:
+            kept.append(given[number])
+            given[number] = torch.full((1,), 2.0)
+        assert program(*given)[0].item() == 30 + max(number + 1, 0)
+    assert len(made) == 1 + graphs.MOVES + graphs.COPIES
+
+
 def test_sets_that_are_gone_leave_nothing(told: list[str]) -> None:
     layer, start = scaled(told), torch.ones(1)
     for _ in range(4):

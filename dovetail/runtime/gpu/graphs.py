@@ -54,8 +54,8 @@ SETS = 256
 COPIED = 1 / 16
 #: or at most so many bytes.
 SMALL = 4 << 20
-#: Times that a program is recorded anew where an input has moved to; from then on such an input is copied.
-MOVES = 3
+#: Times that a program is recorded anew where an input has moved to, and where such an input is copied from then on.
+MOVES, COPIES = 3, 9
 
 #: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
 _ALONE: dict[torch.device, Any] = defaultdict(threading.RLock)
@@ -246,10 +246,11 @@ class Recorder:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        if any(there[k] not in owned_by_pools for k in changed & recording.owned):
+        moves = own.moves.get(key, 0)
+        if any(there[k] not in owned_by_pools for k in changed & recording.owned) or moves >= MOVES + COPIES:
             return self.call(*inputs)
-        own.moves[key] = own.moves.get(key, 0) + 1
-        followed = {k for k in changed if there[k] in owned_by_pools} if own.moves[key] <= MOVES else set()
+        own.moves[key] = moves + 1
+        followed = {k for k in changed if there[k] in owned_by_pools} if moves < MOVES else set()
         return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
 
     def occupied(
