@@ -76,6 +76,7 @@ from dovetail.ir.checks import assumed
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.kernel import Buckets
 from dovetail.ir.loops import Program
+from dovetail.ir.nodes import tosses
 from dovetail.ir.records import dataclass
 from dovetail.ir.settings import turns_settings
 from dovetail.ir.varying import CONSTANT, Varying
@@ -117,9 +118,10 @@ def compile_entry(wanted: Compilation) -> guards.Entry:
     events.captured, events.plan = captured, None
     captured = wanted.linked(captured)
     once = captured.one_shot and not wanted.recurs and options.backend == "dovetail"
+    plain = once or bool(captured.breaks) and tosses(captured.graph.graph)
     events.on_plan = None if once else wanted.packing(captured)
     try:
-        graph = _backend(wanted, captured, "eager" if once else options.backend)
+        graph = _backend(wanted, captured, "eager" if plain else options.backend)
     except Exception as error:
         return wanted.after_failure(captured, error)
     finally:

@@ -18,6 +18,7 @@ from dovetail.diagnostics.events import CompileRecord
 from dovetail.diagnostics.times import by_stage, stage_lines
 from dovetail.ir.captured import Break
 from dovetail.ir.literals import in_words
+from dovetail.ir.nodes import tosses
 from dovetail.ir.records import dataclass
 
 #: So many of each are printed before the rest is counted.
@@ -193,5 +194,5 @@ def explain_records(records: Sequence[CompileRecord]) -> ExplainOutput:
         for b in breaks_of(records)
     ]
     guards = tuple(g for one in captured for g in one.guards)
-    graphs = tuple(one.graph for one in captured if computes(one.graph))
+    graphs = tuple(c.graph for c in captured if computes(c.graph) and not (c.breaks and tosses(c.graph.graph)))
     return ExplainOutput(graphs, tuple(reasons), guards, tuple(records), tuple(r.sizes for r in records if r.sizes))

@@ -82,6 +82,7 @@ class Continuation:
     points: tuple[Point, ...]
     scopes: tuple[dict[str, Any], ...]
     inside: tuple = ()  # where the generators stand that will be advanced first
+    decided: bool = False  # is it one way of several, of which the break's instruction has chosen?
 
     @property
     def key(self) -> Any:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.ir.devices import HOST
+
 # Nodes with these names change something beside their result, so an unused one stays.
 IMPURE_METHODS = frozenset(("__setitem__", "backward", "requires_grad_", "register_hook", "retain_grad"))
 IN_PLACE_OPERATORS = frozenset(
@@ -46,6 +48,24 @@ _LOCAL = frozenset(("wait_tensor", "_wrap_tensor_autograd"))
 
 def is_collective(node: torch.fx.Node) -> bool:
     return namespace_of(node.target) in COLLECTIVES and name_of(node).partition(".")[0] not in _LOCAL
+
+
+FEW = 4  # calls that PyTorch makes before a compiled program would have begun
+
+
+def tosses(graph: torch.fx.Graph) -> bool:
+    """Does it only draw a number, for a branch to look at?
+
+    torch.rand([]) < 0.1
+    """
+    calls = [n for n in graph.nodes if n.op not in ("placeholder", "output")]
+    return 0 < len(calls) <= FEW and all(n.op.startswith("call") and _is_tossed(n) for n in calls)
+
+
+def _is_tossed(node: torch.fx.Node) -> bool:
+    fake = node.meta.get("fake")
+    alone = isinstance(fake, torch.Tensor) and fake.dim() == 0 and fake.device == HOST and not fake.requires_grad
+    return alone and not any(n.op == "placeholder" for n in node.all_input_nodes)
 
 
 def writes(node: torch.fx.Node) -> bool:

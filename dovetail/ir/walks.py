@@ -10,9 +10,11 @@ Python takes the object.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
+
+from dovetail.ir.source import Attr, Item, Source, Standing
 
 
 class Walk:
@@ -29,6 +31,14 @@ class Walk:
             return False
         place = PLACES.get(self.kind)
         return all(part.stands(1) for part in self.parts if type(part) is Walk) and (place is None or place(self))
+
+
+def rounds(walk: Walk, source: Source) -> Iterator[str]:
+    """The names of how far it has come, and of how far the walks have that it is made of."""
+    yield Standing(source).name()
+    for k, part in enumerate(walk.parts):
+        if type(part) is Walk:
+            yield from rounds(part, Item(Attr(source, "parts"), k))
 
 
 def native(value: Any) -> Any:

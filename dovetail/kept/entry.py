@@ -283,12 +283,12 @@ def _rest(rest: Continuation, numbers: Mapping[int, int]) -> Continuation:
     """With references in the places of the frames' globals."""
     if rest.inside:
         raise Unkept("a generator waits where it ends in a graph break")
-    return Continuation(rest.points, tuple(ObjectRef(numbers[id(scope)]) for scope in rest.scopes))  # type: ignore[misc]
+    return replace(rest, scopes=tuple(ObjectRef(numbers[id(scope)]) for scope in rest.scopes))  # type: ignore[misc]
 
 
 def _with_scopes(rest: Any, finder: Finder, codes: Mapping[str, CodeType]) -> Continuation:
     points = tuple(replace(point, code=codes.get(code_digest(point.code), point.code)) for point in rest.points)
-    return Continuation(points, tuple(_found(finder, scope.number) for scope in rest.scopes))
+    return replace(rest, points=points, scopes=tuple(_found(finder, scope.number) for scope in rest.scopes))
 
 
 def _codes(finder: Finder) -> dict[str, CodeType]:

@@ -87,11 +87,12 @@ class Dropping(nn.Module):
 
 @pytest.mark.parametrize("walk", [iter, enumerate])
 def test_layers_that_are_left_out_at_random(walk):
-    """One graph serves all rounds that are alike, and knows at once that each has a layer of its own."""
-    module, x = Dropping(24, walk), torch.ones(2, 3)
+    """One graph serves all rounds that are alike, and knows at once that each has a layer of its own. What draws the
+    number is none."""
+    module, x = Dropping(24, walk), torch.ones(2, 3, requires_grad=True)
     torch.manual_seed(0)
     count, codes = graphs(module, x)
-    assert count <= 6 and codes == {"data-dependent-branch", "outside-iterator"}
+    assert count == 1 and codes == {"data-dependent-branch", "outside-iterator"}
     compiled = dovetail.compile(module, backend="eager")
     for seed in range(4):
         torch.manual_seed(seed)

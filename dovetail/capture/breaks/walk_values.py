@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dovetail.capture.interpreter.frame import GeneratorValue
@@ -21,7 +21,7 @@ from dovetail.capture.values.iterators import (
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Attr, Computed, Item, Source, Standing
-from dovetail.ir.walks import Walk
+from dovetail.ir.walks import Walk, rounds
 
 if TYPE_CHECKING:
     from dovetail.capture.residual.rebuild import Rebuilder
@@ -111,20 +111,13 @@ class NativeOf(Source):
 def walked(s: Session, walk: Walk, source: Source) -> Value:
     """The iterator. Where it was seen to stand elsewhere in other calls, nothing is known of it, so that one entry
     serves all rounds of a loop, whether data or the Python object is handed on."""
-    if any(map(s.table.varying.changed, _rounds(walk, source))):
+    if any(map(s.table.varying.changed, rounds(walk, source))):
         return s.wrap(walk.native, NativeOf(source))
     s.guard(source, GuardKind.TYPE, Walk)
     stands = walk.stands()
     s.guard(Computed("{}.stands()", (source,)), GuardKind.ID, stands)
     found = _value(s, walk, source) if stands else None
     return s.wrap(walk.native, NativeOf(source)) if found is None else found
-
-
-def _rounds(walk: Walk, source: Source) -> Iterator[str]:
-    yield Standing(source).name()
-    for k, part in enumerate(walk.parts):
-        if type(part) is Walk:
-            yield from _rounds(part, Item(Attr(source, "parts"), k))
 
 
 def _value(s: Session, walk: Walk, source: Source) -> Value | None:

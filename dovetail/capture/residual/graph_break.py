@@ -52,6 +52,8 @@ def stop(s: Session) -> NoReturn:
     stack = list(frame.stack_)
     made: Step = maker(frame, instruction, stack, rebuilder)
     rest = [_rest(s, s.frames, way, stack, rebuilder, number) for number, way in enumerate(made.successors)]
+    if len(rest) > 1:
+        rest = [(replace(continuation, decided=True), line) for continuation, line in rest]
     replay = effects(rebuilder)
     caught = _caught(s, rebuilder, len(rest))
     steps = ["try:", *_indented(made.lines), "except BaseException as _e:", f"    {caught[1]}"]

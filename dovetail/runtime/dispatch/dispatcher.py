@@ -25,6 +25,7 @@ from dovetail.ir.recursion_limit import NEAR, ROOM, Room, is_near
 from dovetail.ir.varying import Varying
 from dovetail.runtime.dispatch.call_differences import changed, changed_modules, changed_rounds
 from dovetail.runtime.dispatch.call_kinds import MOST_FULL, MOST_KINDS, changed_often, of_this_kind, outline
+from dovetail.runtime.dispatch.expected_rounds import expected_rounds
 from dovetail.runtime.dispatch.failure_policy import (
     Fallback,
     cut,
@@ -288,7 +289,7 @@ class Dispatcher:
         found = [entry.failures(args, kwargs) for entry in self.entries]
         again = [entry for entry, failed in zip(self.entries, found, strict=True) if entry.once and not failed]
         self.varying |= {name for failed in found for name in changed(failed)} | changed_modules(found)
-        self.varying |= changed_rounds(found)
+        self.varying |= changed_rounds(found) if found else expected_rounds(self.fn, args)
         limit = self.compiler.options().recompile_limit
         alike = of_this_kind(found)
         if len(alike) >= limit // 2:
