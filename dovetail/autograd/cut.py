@@ -87,13 +87,14 @@ def choose(
 def _checkpointed(candidates: list[Node], forward: set[Node]) -> tuple[set[Node], set[Node]]:
     """What checkpointed functions compute: what runs again, and what goes on from there, as the input of the next.
 
-    Raises NotDifferentiable where PyTorch's generator would have to be put back for the second run.
+    Raises NotDifferentiable where the second run would need a generator as it was: `normalize/passes/redraws.py` has
+    left no operator of the host's that draws much.
     """
     inside = [n for n in candidates if CHECKPOINTED in n.meta]
     ends = {memory_of(n) for n in inside if any(_goes_on(n, user, forward) for user in n.users)}
     again = {n for n in inside if n not in ends and not finds_out(_maker(n))}
     if any(map(_draws, map(_maker, again))):
-        raise NotDifferentiable("a checkpointed function draws from PyTorch's generator, which is put back for it")
+        raise NotDifferentiable("a checkpointed function draws from a generator that is to be put back for it")
     return again, ends
 
 

@@ -36,6 +36,7 @@ from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes
 from dovetail.ops.fake.symbolic.symint import SizeNode, concrete
+from dovetail.ops.own.redraw import FIRST
 
 Node = torch.fx.Node
 
@@ -150,7 +151,7 @@ def _forward(
     wanted = _ancestors([*roots, *unread])
     for node in nodes:
         if node.op == "call_function" and node in wanted:
-            made.copy(node)
+            _draw_first(made.copy(node))
     copies = []
     for node in choice.copied:  # an input that is written to: its value before
         copy = made.graph.call_function(torch.ops.aten.clone.default, (made.env[node],))
@@ -163,6 +164,12 @@ def _forward(
     counts = (joint.aten.counted, joint.aten.recounted)
     saved = len(choice.saved) + len(copies) + len(sizes)
     return AtenGraph(made.graph, mutated, used, (), frozenset(), *counts, saved=saved)
+
+
+def _draw_first(node: Node) -> None:
+    """What the backward half draws again is drawn here."""
+    if node.target in FIRST:
+        node.target, node.args = FIRST[node.target], node.args[1:]
 
 
 def _backward(

@@ -31,12 +31,12 @@ from dovetail.ops.lowering import (
 )
 from dovetail.ops.lowering.registry import Row
 from dovetail.ops.own import collectives as halves
-from dovetail.ops.own import philox, template, user_kernel
+from dovetail.ops.own import philox, redraw, template, user_kernel
 
 MODULES = (
     activation, arithmetic, collectives, comparison, creation, elementary, gradients, halves, indexing, library_rows,
-    movement, norm_gradients, normalization, philox, pools, products, reduction, scans, scatter, softmax, template,
-    upsampling, user_kernel, views,
+    movement, norm_gradients, normalization, philox, pools, products, redraw, reduction, scans, scatter, softmax,
+    template, upsampling, user_kernel, views,
 )
 
 ROWS: dict[str, Row] = {}

@@ -25,6 +25,18 @@ def two(a, b, scale=2.0):
     return h * scale + b, (h.mean(), a.t())
 
 
+def wide(x):
+    """More of them than are kept where they are drawn."""
+    return x.repeat(200, 1) / 200
+
+
+def kinds(h):
+    noise = torch.randn_like(h) + torch.randn(h.shape) + torch.rand_like(h) + torch.rand(h.shape)
+    drawn = torch.bernoulli(torch.full_like(h, 0.5)) + torch.empty_like(h).uniform_(-1, 1).exp()
+    drawn = drawn + torch.empty_like(h).exponential_(2.0) + torch.normal(0.0, 1.0, h.shape)
+    return (h * noise).sin() * drawn + torch.randint(0, 5, h.shape) * h + torch.randint_like(h, 3) * h.cos()
+
+
 #: Of `x` and a weight `w`.
 COMPILED = {
     "product": lambda x, w: again(lambda t: (t @ w).tanh(), x),
@@ -41,10 +53,14 @@ COMPILED = {
     "without gradients": lambda x, w: torch.no_grad()(again)(lambda t: (t @ w).tanh(), x) + x @ w,
     "types": lambda x, w: again(lambda t: torch.autocast("cpu", torch.bfloat16)(torch.mm)(t, w).float(), x),
     "used elsewhere": lambda x, w: (lambda y: (y * y @ V, y))(again(lambda t: (t @ w).tanh(), x.sin())),
+    "drop-out": lambda x, w: again(lambda t: F.dropout(F.dropout(t @ w, 0.5).sin() @ V, 0.2), wide(x)),
+    "drop-out of paths": lambda x, w: again(lambda t: t + t.new_empty(len(t), 1).bernoulli_(0.5) * (t @ w), x),
+    "draws of all kinds": lambda x, w: again(lambda t: kinds(t @ w), wide(x)),
+    "draws one in another": lambda x, w: again(lambda t: again(lambda u: F.dropout(u @ w), t).sin() @ V, wide(x)),
     "attention": lambda x, w: again(lambda t: F.scaled_dot_product_attention(*[(t @ w)[None, None]] * 3), x),
 }
 LEFT = {
-    "draws": lambda x, w: again(lambda t: F.dropout(t @ w, 0.5).sin(), x),
+    "draws and writes": lambda x, w: again(lambda t: F.rrelu(t @ w, training=True).sin(), wide(x)),
     "writes": lambda x, w: again(lambda t, seen: (t @ w, seen.add_(1))[0].sin(), x, torch.zeros(3)),
     "no history of its own": lambda x, w: again(lambda t: ((t @ w).tanh(), torch.ones(3)), x * 1, reentrant=True)[0],
 }
@@ -73,6 +89,26 @@ def test_is_left_to_the_engine(name):
     dovetail.reset()
     with pytest.warns(UserWarning, match="uncompiled-graph"):
         same(differentiated, LEFT[name])
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_draws_again_without_masks_and_leaves_the_generator_alone(reentrant):
+    x, w = leaf(512, 64), leaf(64, 64)
+    program = lambda x: again(lambda t: F.dropout((t @ w).sin(), 0.5).cos(), x, reentrant=reentrant).sum()
+    compiled = dovetail.compile(program, fullgraph=True)
+    outcomes = []
+    for call in (program, compiled):
+        torch.manual_seed(1)
+        size, result = saved_bytes(call, x)
+        torch.manual_seed(2)
+        drawn = torch.rand(3)
+        torch.manual_seed(2)
+        x.grad = w.grad = None
+        result.backward()
+        outcomes.append((x.grad, w.grad, torch.equal(torch.rand(3), drawn)))
+        assert size <= x.nbytes + w.nbytes + torch.get_rng_state().nbytes
+    torch.testing.assert_close(outcomes[1][:2], outcomes[0][:2])
+    assert outcomes[1][2]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

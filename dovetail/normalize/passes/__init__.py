@@ -22,6 +22,7 @@ from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.origins import compute_where_wanted
 from dovetail.normalize.passes.permutations import read_at_inverses
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
+from dovetail.normalize.passes.redraws import draw_again
 from dovetail.normalize.passes.relu_masks import look_at_arguments
 from dovetail.normalize.passes.short_sorts import sort_short_keys
 from dovetail.normalize.passes.uploads import upload_together
@@ -63,4 +64,5 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     sort_short_keys(aten)
     if not options.fallback_random:
         draw_in_kernels(aten, backward_nodes)
+    draw_again(aten)
     return aten
