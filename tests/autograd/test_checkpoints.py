@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import dovetail
 from tests.autograd.comparing import BACKENDS, leaf, same
@@ -37,6 +39,26 @@ def kinds(h):
     return (h * noise).sin() * drawn + torch.randint(0, 5, h.shape) * h + torch.randint_like(h, 3) * h.cos()
 
 
+def by_policy(policy):
+    return functools.partial(create_selective_checkpoint_contexts, policy)
+
+
+def every_second():
+    """A policy that counts, anew for each call."""
+    seen = itertools.count(1)
+    return create_selective_checkpoint_contexts(
+        lambda context, op, *args, **kwargs: op is torch.ops.aten.mm.default and next(seen) % 2 == 1
+    )
+
+
+SELECTIVE = {
+    "none": by_policy(lambda context, op, *args, **kwargs: CheckpointPolicy.PREFER_RECOMPUTE),
+    "products": by_policy([torch.ops.aten.mm.default]),
+    "every second": every_second,
+    "all": by_policy(lambda context, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE),
+}
+
+
 #: Of `x` and a weight `w`.
 COMPILED = {
     "product": lambda x, w: again(lambda t: (t @ w).tanh(), x),
@@ -57,6 +79,11 @@ COMPILED = {
     "drop-out of paths": lambda x, w: again(lambda t: t + t.new_empty(len(t), 1).bernoulli_(0.5) * (t @ w), x),
     "draws of all kinds": lambda x, w: again(lambda t: kinds(t @ w), wide(x)),
     "draws one in another": lambda x, w: again(lambda t: again(lambda u: F.dropout(u @ w), t).sin() @ V, wide(x)),
+    "some kept": lambda x, w: again(lambda t: two(t.sin() @ w, t), x, context_fn=SELECTIVE["products"]),
+    "all kept": lambda x, w: again(lambda t: two(t @ w, t), x, context_fn=SELECTIVE["all"]),
+    "some kept in another": lambda x, w: again(
+        lambda t: again(lambda u: (u @ w).sin(), t) @ V, x, context_fn=SELECTIVE["every second"]
+    ),
     "attention": lambda x, w: again(lambda t: F.scaled_dot_product_attention(*[(t @ w)[None, None]] * 3), x),
 }
 LEFT = {
@@ -127,6 +154,21 @@ def test_keeps_what_each_is_given(reentrant):
     inputs, shared = x.nbytes * len(weights), sum(w.nbytes for w in weights)
     assert size <= max(eager, inputs + shared)
     result.backward()
+
+
+@pytest.mark.parametrize(("name", "products"), [("none", 0), ("products", 4), ("every second", 2)])
+def test_keeps_what_its_policy_says(name, products):
+    x, weights = leaf(256, 64), [torch.randn(64, 64).div(8).requires_grad_() for _ in range(4)]
+
+    def body(x):
+        for w in weights:
+            x = (x @ w).sin().cos()
+        return x
+
+    program = lambda x: again(body, x, context_fn=SELECTIVE[name]).sum()
+    size, result = saved_bytes(dovetail.compile(program, fullgraph=True), x)
+    assert size == x.nbytes * (1 + products) + sum(w.nbytes for w in weights)
+    torch.testing.assert_close(torch.autograd.grad(result, x), torch.autograd.grad(program(x), x))
 
 
 def test_what_it_was_given_may_not_be_written_to_meanwhile():

@@ -15,6 +15,7 @@ import torch.utils.checkpoint
 
 from dovetail.capture.higher_order.func_transforms import Traced, record
 from dovetail.capture.process.settings import refuse_hooks
+from dovetail.capture.process.unguarded_facts import alone
 from dovetail.capture.tables.known_callables import known, standin
 from dovetail.capture.values.base import MISSING, Args, Const, Kwargs, Session, Value
 from dovetail.capture.values.objects import ObjectValue
@@ -47,6 +48,8 @@ def _checkpoint(s: Session, args: Args, kwargs: Kwargs) -> Value:
         if settings.get("use_reentrant") is None:
             s.call(s.wrap(warnings.warn, None), Const(WARNING))
         return function.call(s, given, named)
+    if "context_fn" in settings:
+        alone(s, "what is kept for a backward pass is for the program's own function to say")
     traced = Traced(s, function, "checkpointed", "a checkpointed function")
 
     def run(*fakes: Any, **more: Any) -> Any:

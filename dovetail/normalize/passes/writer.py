@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.fx
 
-from dovetail.ir.aten import CHECKPOINTED
+from dovetail.ir.aten import CHECKPOINTED, KEPT
 from dovetail.ops.fake.tensor import run
 
 Node = torch.fx.Node
@@ -30,6 +30,5 @@ class GraphWriter:
         with self.graph.inserting_before(self.place):
             made = self.graph.call_function(target, args, kwargs)
         made.meta["val"] = value
-        if CHECKPOINTED in self.place.meta:
-            made.meta[CHECKPOINTED] = self.place.meta[CHECKPOINTED]
+        made.meta |= {name: self.place.meta[name] for name in (CHECKPOINTED, KEPT) if name in self.place.meta}
         return made

@@ -2,20 +2,27 @@
 gradients arrive, as its author has asked (`autograd/cut.py`).
 
     checkpoint(f_0, (x,))  ->  %a = mm(%x, %w);  %b = relu(%a)         both marked with the number of the call
+
+Where the program's policy chooses what is kept all the same, that is marked as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch.fx
 from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import SAC_IGNORED_OPS, SelectiveCheckpointContext
 
-from dovetail.ir.aten import CHECKPOINTED, NotDifferentiable
+from dovetail.ir.aten import CHECKPOINTED, KEPT, NotDifferentiable
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls.higher_order import Checkpoint
+
+Policy = Callable[..., Any]
 
 
 def checkpointed(recorder: AtenRecorder, target: Checkpoint, args: tuple, run: Callable[..., Any]) -> Any:
@@ -29,8 +36,8 @@ def checkpointed(recorder: AtenRecorder, target: Checkpoint, args: tuple, run: C
     bases = [recorder.handle(t).base for t in inputs if isinstance(t, torch.Tensor)]
     versions = [base.version for base in bases]
     learns = torch.is_grad_enabled() and (not target.reentrant or any(_requires_grad(each) for each in arguments))
-    last = next(iter(reversed(recorder.graph.nodes)), None)
-    with torch.set_grad_enabled(learns):
+    last = _last(recorder)
+    with torch.set_grad_enabled(learns), _chosen(recorder, target.policy()):
         results = run(graph, inputs, recorder)
     if versions != [base.version for base in bases]:
         raise NotDifferentiable("a checkpointed function writes to what it is given")
@@ -38,18 +45,56 @@ def checkpointed(recorder: AtenRecorder, target: Checkpoint, args: tuple, run: C
     if learns and target.reentrant and any(t.is_floating_point() and not t.requires_grad for t in made):
         raise NotDifferentiable("a checkpointed function gives what has no history without its checkpoint")
     recorder.checkpoints += 1
-    _mark(recorder, last)
+    _mark(recorder, last, CHECKPOINTED, recorder.checkpoints)
     return pytree.tree_unflatten(results, graph.structure)
+
+
+@contextlib.contextmanager
+def _chosen(recorder: AtenRecorder, policy: Policy | None) -> Iterator[None]:
+    """Operators recorded inside are kept as the policy says, or as that of the checkpoint around does."""
+    before = recorder.instead
+    if policy is not None:
+        recorder.instead = functools.partial(_recorded, recorder, policy)
+    try:
+        yield
+    finally:
+        recorder.instead = before
+
+
+def _recorded(recorder: AtenRecorder, policy: Policy, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    instead, recorder.instead, last = recorder.instead, None, _last(recorder)
+    try:
+        result = recorder.dispatch(func, args, kwargs)
+        if func not in SAC_IGNORED_OPS and _is_kept(policy, result, func, args, kwargs):
+            _mark(recorder, last, KEPT, True)
+    finally:
+        recorder.instead = instead
+    return result
+
+
+def _is_kept(policy: Policy, result: Any, func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    context = SelectiveCheckpointContext(is_recompute=False)
+    context.op_output = result
+    found = policy(context, func, *args, **kwargs)
+    if isinstance(found, bool):
+        return found
+    if found.name.endswith("OFFLOAD"):
+        raise NotDifferentiable("a checkpoint moves to the host what it keeps")
+    return bool(found.name.endswith("SAVE"))
 
 
 def _requires_grad(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _mark(recorder: AtenRecorder, last: torch.fx.Node | None) -> None:
-    """The nodes behind `last`."""
+def _last(recorder: AtenRecorder) -> torch.fx.Node | None:
+    return next(iter(reversed(recorder.graph.nodes)), None)
+
+
+def _mark(recorder: AtenRecorder, last: torch.fx.Node | None, name: str, value: Any) -> None:
+    """In the meta of the calls behind `last`."""
     for node in reversed(recorder.graph.nodes):
         if node is last:
             return
         if node.op == "call_function":
-            node.meta[CHECKPOINTED] = recorder.checkpoints
+            node.meta[name] = value

@@ -8,7 +8,7 @@ recording serves `autograd.grad`, whose backward operators arrive alike.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,6 +89,7 @@ class AtenRecorder(FakeMode):
         self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
         self.copies = Copies()
         self.checkpoints = 0  # calls of checkpointed functions
+        self.instead: Callable[..., Any] | None = None  # what `dispatch` does in such a call
         self.unseen: list[torch.Tensor] = []  # leaves of the graph that get no gradient
         self._reals: dict[int, FakeTensor] = {}
 
@@ -124,7 +125,7 @@ class AtenRecorder(FakeMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         try:
-            return self.dispatch(func, args, kwargs or {}) if all_fake(types) else NotImplemented
+            return (self.instead or self.dispatch)(func, args, kwargs or {}) if all_fake(types) else NotImplemented
         except Unsupported as error:
             if self.stack and not error.stack:
                 error.stack = tuple(self.stack)

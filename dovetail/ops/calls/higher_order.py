@@ -234,15 +234,25 @@ class Recorded(torch.autograd.Function):
 checkpoint_function = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", torch.utils.checkpoint.checkpoint)
 
 
+_SELECTIVE = torch.utils.checkpoint._CachingTorchDispatchMode
+
+
 class Checkpoint:
-    """`torch.utils.checkpoint.checkpoint` with these settings, called as transforms are. `plain`: nobody has a say in
-    what is kept, and nobody is told of it."""
+    """`torch.utils.checkpoint.checkpoint` with these settings, called as transforms are."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
         self.reentrant = settings.get("use_reentrant") is not False
-        self.plain = "context_fn" not in settings and not settings.get("debug")
+        self.plain = not settings.get("debug") and ("context_fn" not in settings or self.policy() is not None)
         self.__name__ = self.__qualname__ = "checkpoint"
+
+    def policy(self) -> Callable[..., Any] | None:
+        """What says of each operator of one call whether its result is kept, if that is all that `context_fn` does.
+
+        `plain`: so it is, or nobody has a say in what is kept; and nobody is told of it.
+        """
+        first = self.settings["context_fn"]()[0] if "context_fn" in self.settings else None
+        return first.policy_fn if type(first) is _SELECTIVE else None
 
     def __call__(self, graph: Any, given: Any, settings: Any, args: Any, kwargs: Any, lifted: Any) -> Any:
         return checkpoint_function(closed(graph, given, lifted), *args, **self.settings, **kwargs)
