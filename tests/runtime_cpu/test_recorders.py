@@ -342,49 +342,6 @@ def test_a_gathered_parameter_that_lies_where_it_did_by_chance(told: list[str]) 
     assert [*recording.places] == [0] and not any(own.moves for own in layer.sets.values())
 
 
-def test_gathered_parameters_that_lie_where_they_did_for_a_while(told: list[str]) -> None:
-    """In the second step and the third, where an allocator is asked for the same: not in the first, nor later."""
-    facts, start = GraphFacts(CPU), torch.zeros(1)
-    before, after = Simulated(lambda x: (x + 1,), facts, told.append), scaled(told)
-    (weight,), made = weights(1), []
-    record = after.recorded
-    after.recorded = lambda *args: made.append(0) or record(*args)
-    gathered = [torch.full((1,), 2.0) for _ in range(6)]
-    gathered[2] = gathered[1]
-    for number, now in enumerate(gathered):
-        weight.data = now
-        first = Simulated(before.call, facts, told.append) if number == 0 else before
-        assert after(first(start)[0], weight)[0].item() == 2
-    assert len(made) == 1 and [[*recording.targets] for recording in recordings_of([after])] == [[1]]
-
-
-def test_what_moves_again_and_again_is_copied(told: list[str]) -> None:
-    """What one program returns, and another: each call has its recording in the end."""
-    facts, start = GraphFacts(CPU), torch.zeros(1)
-    one, other = (Simulated(lambda x, n=n: (x + n,), facts, told.append) for n in (1, 2))
-    behind = Simulated(lambda x: (x * 3,), facts, told.append)
-    for _ in range(2):
-        one(start), other(start)
-    for _ in range(2 * graphs.MOVES):
-        assert [behind(each(start)[0])[0].item() for each in (one, other)] == [3, 6]
-    (recording,) = recordings_of([behind])
-    assert not recording.places and [*recording.targets] == [0]
-
-
-def test_recording_anew_has_an_end(told: list[str]) -> None:
-    """Where another input moves in each call."""
-    given, kept, made = [torch.ones(1) for _ in range(30)], [], []
-    program = Simulated(lambda *inputs: (sum(inputs),), GraphFacts(CPU), told.append)
-    record = program.recorded
-    program.recorded = lambda *args: made.append(0) or record(*args)
-    for number in range(-2, len(given)):
-        if number >= 0:
-            kept.append(given[number])
-            given[number] = torch.full((1,), 2.0)
-        assert program(*given)[0].item() == 30 + max(number + 1, 0)
-    assert len(made) == 1 + graphs.MOVES + graphs.COPIES
-
-
 def test_sets_that_are_gone_leave_nothing(told: list[str]) -> None:
     layer, start = scaled(told), torch.ones(1)
     for _ in range(4):

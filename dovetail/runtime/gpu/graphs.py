@@ -54,8 +54,8 @@ SETS = 256
 COPIED = 1 / 16
 #: or at most so many bytes.
 SMALL = 4 << 20
-#: Times that a program is recorded anew where an input has moved to, and where such an input is copied from then on.
-MOVES, COPIES = 3, 9
+#: Times that a program is recorded anew because an input has moved.
+MOVES = 3
 
 #: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
 _ALONE: dict[torch.device, Any] = defaultdict(threading.RLock)
@@ -209,7 +209,7 @@ class Recorder:
         return self.record(own, key, inputs, own.places(key, inputs) - self.facts.moving, self.pool)
 
     def noted(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
-        own.note(key, inputs)
+        own.seen[key] = addresses(inputs)
         torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
         self.words = 0
         return self.aside(inputs)
@@ -246,11 +246,10 @@ class Recorder:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        moves = own.moves.get(key, 0)
-        if any(there[k] not in owned_by_pools for k in changed & recording.owned) or moves >= MOVES + COPIES:
+        if any(there[k] not in owned_by_pools for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
             return self.call(*inputs)
-        own.moves[key] = moves + 1
-        followed = {k for k in changed if there[k] in owned_by_pools} if moves < MOVES else set()
+        own.moves[key] = own.moves.get(key, 0) + 1
+        followed = {k for k in changed if there[k] in owned_by_pools}
         return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
 
     def occupied(

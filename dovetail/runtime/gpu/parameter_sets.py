@@ -17,7 +17,7 @@ class ParameterSet:
 
     def __init__(self, one: torch.Tensor | None) -> None:
         self.one = None if one is None else weakref.ref(one)
-        self.seen: dict[Any, dict[int, int]] = {}  # addresses that were the same in the first calls, by key
+        self.seen: dict[Any, dict[int, int]] = {}  # addresses of the first call, by key
         self.recordings: dict[Any, Any] = {}
         self.moves: dict[Any, int] = {}
         self.waited: set[Any] = set()  # keys
@@ -38,13 +38,8 @@ class ParameterSet:
         self.waited.add(key)
         return True
 
-    def note(self, key: Any, inputs: Sequence[Any]) -> None:
-        """Of a call without a recording. Allocators give the same places in one step and the next, for a while."""
-        now = addresses(inputs)
-        self.seen[key] = {k: address for k, address in self.seen.get(key, now).items() if now.get(k) == address}
-
     def places(self, key: Any, inputs: Sequence[Any]) -> set[int]:
-        """Inputs that lie where they did in the first calls, or in the pool of a recording. Where most parameters do
+        """Inputs that lie where they did in the first call, or in the pool of a recording. Where most parameters do
         not, as under `fully_shard`, the others came to lie there by chance."""
         before = self.seen[key]
         same = {k for k, address in addresses(inputs).items() if before.get(k) == address or address in owned_by_pools}
