@@ -49,6 +49,9 @@ class Graph:
 class Simulated(Recorder):
     """A program that writes to temporaries before it reads its inputs."""
 
+    def aside(self, inputs: tuple) -> Any:
+        return self.call(*inputs)
+
     def results(self, given: list, made: Any) -> Any:
         (memory,) = INTO
         temporaries = [memory.block(memory.take()) for _ in range(2)]
@@ -79,8 +82,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         "stream": lambda stream: nullcontext(),
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
-    monkeypatch.setattr(graphs, "aside", lambda device, products: nullcontext())
     monkeypatch.setattr(graphs, "_stream", lambda device: STREAM)
     monkeypatch.setattr(graphs, "_index", lambda device: 0)
     monkeypatch.setattr(graphs, "_like", lambda tensor: INTO[0].take())
@@ -253,21 +254,6 @@ def test_one_thread_at_a_time_uses_the_stream_of_recordings() -> None:
     assert others[0].sets[()].seen
 
 
-def test_what_follows_a_program_that_is_new_is_recorded_once(
-    forward: list[Recorder], backward: list[Recorder], told: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the second step on another entry serves a layer, as where one was found to fit several."""
-    made: list[Any] = []
-    record = Simulated.recorded
-    monkeypatch.setattr(Simulated, "recorded", lambda self, *args: made.append(self) or record(self, *args))
-    other = Simulated(forward[1].call, forward[1].facts, told.append)
-    for number in range(5):
-        layers = [forward[0], forward[1] if number else other, *forward[2:]]
-        assert right(Training(layers, backward).step(number))
-    assert len(made) == len({*map(id, made)}) == len({*forward, *backward}) and not told
-    assert not any(0 in recording.targets for recording in recordings_of(forward[1:]))
-
-
 def test_moved_inputs_are_copied_to_memory_of_the_pool(forward: list[Recorder]) -> None:
     first, kept = forward[0], []
     for number in range(4):
@@ -325,21 +311,6 @@ def test_parameters_that_are_gathered_elsewhere_in_each_step(told: list[str]) ->
         assert x.item() == value and right(saved)
         del saved, kept
     assert not told and [[*recording.targets] for recording in recordings_of([layer])] == [[1]] * LAYERS
-
-
-def test_a_gathered_parameter_that_lies_where_it_did_by_chance(told: list[str]) -> None:
-    """The others did not, so it will not either: a place that it leaves would have all that follows recorded again."""
-    layer = Simulated(lambda x, *parameters: (sum(parameters, x),), GraphFacts(CPU), told.append)
-    parameters, start, kept = weights(), torch.zeros(1), []
-    for number in range(5):
-        gathered = [torch.full((1,), k + 2.0 + number) for k in range(LAYERS)]
-        kept.append(gathered)
-        for k, (weight, now) in enumerate(zip(parameters, gathered, strict=True)):
-            if k or number != 1:
-                weight.data = now
-        assert layer(start, *parameters)[0].item() == sum(each.item() for each in parameters)
-    (recording,) = recordings_of([layer])
-    assert [*recording.places] == [0] and not any(own.moves for own in layer.sets.values())
 
 
 def test_sets_that_are_gone_leave_nothing(told: list[str]) -> None:

@@ -3,8 +3,7 @@
 The first call runs as it is, on the stream of recordings (libraries choose algorithms and take their memory: cuBLAS 32
 MiB for each stream), the second is recorded. Inputs that lay at the same address in both are expected there again
 (parameters, buffers, optimizer states, what another recorded program returned); others are copied to memory of the
-recording. Behind a program whose first call that was, a recording waits for one call: what it is given will come from
-elsewhere. Where one program serves equal layers, each set of parameters has calls and recordings of its own.
+recording. Where one program serves equal layers, each set of parameters has calls and recordings of its own.
 
 What a recording returns lies in its pool, so the next replay would overwrite it. Each call hands out tensors of its
 own over that memory, those of one result over one storage: references to it tell whether the result is in use. Where
@@ -42,7 +41,7 @@ from dovetail.ops.own.check import put_off
 from dovetail.runtime.call.overlap import unmoved
 from dovetail.runtime.call.versions import unchanged, versions
 from dovetail.runtime.gpu import device_scalars
-from dovetail.runtime.gpu.parameter_sets import ParameterSet, addresses, owned_by_pools
+from dovetail.runtime.gpu.parameter_sets import ParameterSet
 from dovetail.runtime.gpu.pools import Handed, Pool, Pooled, over, taken_in_turns, unowned
 
 Call = Callable[..., Sequence[Any]]
@@ -59,6 +58,7 @@ MOVES = 3
 
 #: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
 _ALONE: dict[torch.device, Any] = defaultdict(threading.RLock)
+_owned: set[int] = set()  # addresses of results in recordings' pools
 _ADDRESS = torch.Tensor.data_ptr
 _NOTHING = nullcontext()
 
@@ -202,14 +202,15 @@ class Recorder:
 
     def first(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
         before = own.seen.get(key)
-        if before is None and (len(own.seen) >= MOST or len(self.sets) > SETS):
-            return self.call(*inputs)
-        if before is None or own.waits(key, inputs):
+        if before is None:
+            if len(own.seen) >= MOST or len(self.sets) > SETS:
+                return self.call(*inputs)
             return self.alone(lambda: self.noted(own, key, inputs), inputs)
-        return self.record(own, key, inputs, own.places(key, inputs) - self.facts.moving, self.pool)
+        same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
+        return self.record(own, key, inputs, same - self.facts.moving, self.pool)
 
     def noted(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
-        own.seen[key] = addresses(inputs)
+        own.seen[key] = _addresses(inputs)
         torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
         self.words = 0
         return self.aside(inputs)
@@ -239,17 +240,16 @@ class Recorder:
         for result in results:
             if isinstance(result, torch.Tensor) and result.device == device:
                 result.record_stream(current)
-                self.current.gives(result)
         return results
 
     def moved(self, own: ParameterSet, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
-        there = addresses(inputs)
+        there = _addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
-        if any(there[k] not in owned_by_pools for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
+        if any(there[k] not in _owned for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
             return self.call(*inputs)
         own.moves[key] = own.moves.get(key, 0) + 1
-        followed = {k for k in changed if there[k] in owned_by_pools}
+        followed = {k for k in changed if there[k] in _owned}
         return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
 
     def occupied(
@@ -315,8 +315,8 @@ class Recorder:
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
         results = [_result(value, given) for value in found]
-        owned_by_pools.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
-        owned = frozenset(k for k, address in places.items() if address in owned_by_pools)
+        _owned.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
+        owned = frozenset(k for k, address in places.items() if address in _owned)
         copies = {k: over(unowned(target.untyped_storage()), target) for k, target in targets.items()}
         told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks
         recording = _Recording(graphs.made, places, copies, *told)
@@ -409,6 +409,10 @@ class BucketRecorder(Recorder):
                 needed = [inputs[k] for k in self.facts.later[number] if k in recording.places]
                 seen = versions(needed)
             yield _handed_out(recording.results[first:given], inputs)
+
+
+def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
+    return {k: i.data_ptr() for k, i in enumerate(inputs) if isinstance(i, torch.Tensor)}
 
 
 def _bytes(values: Sequence[Any]) -> int:
