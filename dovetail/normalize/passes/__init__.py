@@ -36,6 +36,7 @@ def simplify_joint(joint: JointGraph, options: Options) -> JointGraph:
     if options.numerics != "eager":
         expose_logs(joint.aten)
     simplify(joint.aten, options, joint.backward)
+    draw_again(joint.aten)
     return joint
 
 
@@ -64,5 +65,4 @@ def simplify(aten: AtenGraph, options: Options, backward_nodes: Set[torch.fx.Nod
     sort_short_keys(aten)
     if not options.fallback_random:
         draw_in_kernels(aten, backward_nodes)
-    draw_again(aten)
     return aten

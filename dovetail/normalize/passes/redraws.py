@@ -21,7 +21,7 @@ from dovetail.ops.own.redraw import AGAIN, generator_state
 
 
 def draw_again(graph: AtenGraph) -> None:
-    """In place on the graph."""
+    """In place on a joint graph, which is to be divided: only the forward half takes them from the generator."""
     nodes = [n for n in graph.graph.nodes if CHECKPOINTED in n.meta and KEPT not in n.meta and n.target in AGAIN]
     with torch.no_grad(), FakeMode():
         for node in nodes:
