@@ -181,7 +181,7 @@ def test_carets_lie_under_the_longest_part_that_a_line_mentions(source, what, ma
 
 def test_the_first_step_of_an_optimizer_is_nothing_to_mend(folder) -> None:
     model = torch.nn.Linear(2, 2)
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), momentum=0.9)  # which is made of the first gradients
 
     def step(x):
         optimizer.zero_grad()
