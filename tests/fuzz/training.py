@@ -154,7 +154,10 @@ def check(seed: int) -> str | None:
         x = torch.randn(8, 4, generator=torch.Generator().manual_seed(number)).double()
         outcomes = [_outcome(step, run, x) for step, run in ((compiled, ours), (Run.step, theirs))]
         try:
-            torch.testing.assert_close(*outcomes)
+            if any(isinstance(o, str) for o in outcomes):
+                assert outcomes[0] == outcomes[1], outcomes
+            else:
+                torch.testing.assert_close(*outcomes)
             torch.testing.assert_close(ours.facts(), theirs.facts())
         except AssertionError as error:
             what = f"{type(theirs.optimizer).__name__}, zeroing {theirs.zeroing}"
