@@ -171,9 +171,11 @@ class Compilation:
         """Leave it to other processes: fields of the entry."""
         if self.keeping is None:
             return {}
+        if once:
+            return self.keeping.keep_once()
         if captured.prepared:  # another process finds what fits the second call: its first runs as it is
             self.keeping.keep_once()
-        return self.keeping.keep_once() if once else self.keeping.keep(captured)
+        return self.keeping.keep(captured)
 
     def lasting(self, entry: guards.Entry) -> guards.Entry:
         """The entry as one that is used while `after` says so."""

@@ -175,8 +175,10 @@ def _too_much(
     """Which of the values that libraries read in both halves run again, so that there is room for gradients: eager mode
     puts those where values lay that it is done with, which a recorded backward half cannot."""
     twice = [n for n in candidates if row_of(n.target).cheap and _is_operand_twice(n, backward_nodes)]
+    if not twice:
+        return set()
     read = {memory_of(n) for n in candidates if any(u in backward_nodes and u in needed for u in n.users)}
-    given = sum(nbytes(n) for n in candidates if n.op == "placeholder") if twice else 0
+    given = sum(nbytes(n) for n in candidates if n.op == "placeholder")
     eager = sum(nbytes(n) for n in read if n.op != "placeholder")
     made = sum(map(nbytes, {memory_of(n) for n in gradients}))
     excess = given + eager + made - ALLOWED * (given + max(eager, made))

@@ -30,13 +30,15 @@ _CLASSES = [c for c in vars(torch.optim).values() if isinstance(c, type) and "_i
 @known(*(c._init_group for c in _CLASSES))  # type: ignore[attr-defined]
 def _with_state(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """`optimizer._init_group(group, ...)`, with empty lists that it fills."""
+    if s.prepared is None or kwargs or len(args) < 2:
+        return INLINE
     optimizer, group, *lists = args
     real, settings = (getattr(value, "real", MISSING) for value in (optimizer, group))
-    plain = isinstance(group, DictValue) and not group.changed and not kwargs and all(map(_is_new, lists))
-    if s.prepared is not None and plain and real is not MISSING and settings is not MISSING:
+    plain = isinstance(group, DictValue) and not group.changed and all(map(_is_new, lists))
+    if plain and real is not MISSING and settings is not MISSING:
         lacking = [p for p in settings["params"] if not real.state.get(p) and _has_gradient(s, p)]
-        if lacking and _is_unread(s, real):
-            s.prepared += [real] * _make(real, settings, lacking, len(lists))
+        if lacking and _is_unread(s, real) and _make(real, settings, lacking, len(lists)):
+            s.prepared.append(real)
     return INLINE
 
 
