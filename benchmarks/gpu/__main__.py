@@ -27,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bandwidth", action="store_true", help="programs that only move memory")
     parser.add_argument("--peer", action="store_true", help="torch.compile too")
+    parser.add_argument("--without", choices=[*models.CONTENDERS], help="of whole models, leave this contender out")
     parser.add_argument("--only", default="", help="a regular expression for programs' names")
     parser.add_argument("--together", type=int, default=1, help="so many models compile at a time")
     parser.add_argument("--parts", type=int, default=1, help="measure one of so many parts of the models")
@@ -41,7 +42,7 @@ def main() -> None:
 
 
 def _models(options: argparse.Namespace) -> None:
-    names = list(models.CONTENDERS) if options.peer else ["eager", "Dovetail"]
+    names = [n for n in (models.CONTENDERS if options.peer else ["eager", "Dovetail"]) if n != options.without]
     results: dict[str, Any] = {}
     as_installed()
     cases = [case for case in models.CASES if re.search(options.only, case)][options.part - 1 :: options.parts]
