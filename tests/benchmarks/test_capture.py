@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import dovetail
+from benchmarks.capture import __main__ as bench
 from benchmarks.capture import worker
 from benchmarks.capture.architectures import CASES, Drawn
 from benchmarks.capture.drawn import draw
@@ -68,3 +69,26 @@ def test_draws_are_repeated_and_skip_what_eager_mode_cannot_run():
     found = worker.checks(Drawn("hf:no_such_architecture"))
     assert list(found) == ["skipped"]
     assert remark(Result("hf:no_such_architecture", "drawn", checks=found)).startswith("skipped, eager: ")
+
+
+def _measured(monkeypatch, *arguments):
+    """What a run with these arguments measures, where eager mode cannot run every third model."""
+    found = {i: {"skipped": "no"} if i % 3 == 0 else {} for i in range(12)}
+    monkeypatch.setattr(bench, "draw", lambda number: [str(i) for i in range(12)])
+    monkeypatch.setattr(bench, "run_case", lambda name, *_: Result(name, "drawn", found[int(name)]))
+    monkeypatch.setattr("sys.argv", ["capture", *arguments])
+    options = bench._arguments()
+    run = bench.Bench(options, bench._names(options))
+    for _ in range(options.jobs):
+        run.work(lambda **_: None)
+    return [int(r.name) for r in run.results], run.unfinished()
+
+
+def test_shares_are_all_models_together_and_end_with_what_was_wanted(monkeypatch):
+    shares = [_measured(monkeypatch, "--drawn", "8", "--share", f"{i}/3")[0] for i in (1, 2, 3)]
+    assert shares == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    assert _measured(monkeypatch, "--drawn", "4", "--jobs", "2") == ([0, 1, 2, 3, 4, 5], [])
+
+
+def test_no_model_is_begun_when_time_is_over_and_the_report_says_so(monkeypatch):
+    assert _measured(monkeypatch, "--drawn", "4", "--seconds", "-1") == ([], ["4 not measured: -1 s were over"])
