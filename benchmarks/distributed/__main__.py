@@ -36,7 +36,7 @@ def main() -> None:
         for contender, way in ways:
             left = min(options.limit, end - time.monotonic())
             rows[name_of(contender, way)] = _row(part, contender, way, kind, ranks, left, options)
-            _write(options.json, session, results)
+            _write(options.json, {"session": session, "ranks": ranks, "figures": results})
         console.print(table(part, ranks, rows))
         for what, found in rows.items():
             if "failed" in found:
@@ -64,10 +64,10 @@ def _measure(device, **given):
     return worker.measure(device=device, **given)
 
 
-def _write(path: Path | None, session: str, results: dict[str, Rows]) -> None:
+def _write(path: Path | None, found: dict[str, object]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"session": session, "figures": results}, indent=2) + "\n")
+        path.write_text(json.dumps(found, indent=2) + "\n")
 
 
 def _arguments() -> argparse.Namespace:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -59,17 +59,18 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Part:
-    """`alike`: every process is given the same batches. `ways`: of each contender, those that are measured."""
+    """`alike`: so many neighbouring processes are given the same batches, 0 for all. `ways`: of each contender, those
+    that are measured."""
 
     title: str
     sizes: Sizes
     model: Callable[[Sizes], nn.Module]
     ways: Mapping[str, Mapping[str, Way]]
-    alike: bool = False
+    alike: int = 1
 
     @property
     def tiny(self) -> Part:
-        return replace(self, sizes=Sizes(2, 32, 4, 64, 2, 16))
+        return replace(self, sizes=Sizes(2, 64, 8, 64, 2, 16))
 
 
 # ---------------------------------------------------------------- models
@@ -97,12 +98,12 @@ def _with_layers(model: nn.Module, compile: Compile) -> nn.Module:
     return model
 
 
-def _sharded(model: nn.Module) -> nn.Module:
+def _sharded(model: nn.Module, mesh: DeviceMesh | None = None) -> nn.Module:
     """Parameters and their sums in float32, computation in bfloat16."""
     policy = MixedPrecisionPolicy(param_dtype=BF16, reduce_dtype=torch.float32)
     for layer in model.layers:
-        fully_shard(layer, mp_policy=policy)
-    return fully_shard(model, mp_policy=policy)
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    return fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 _COLUMNS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
@@ -111,12 +112,25 @@ _ROWS = ("self_attn.o_proj", "mlp.down_proj")
 
 def _spread(model: nn.Module) -> nn.Module:
     """Heads and hidden units of each layer, in bfloat16."""
-    device = next(model.parameters()).device.type
-    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    mesh = init_device_mesh(_device(model), (dist.get_world_size(),))
+    return _split(model.to(BF16), mesh)
+
+
+def _split(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
     plan = {name: ColwiseParallel() for name in _COLUMNS} | {name: RowwiseParallel() for name in _ROWS}
-    for layer in model.to(BF16).layers:
+    for layer in model.layers:
         parallelize_module(layer, mesh, plan)
     return model
+
+
+def _in_two_ways(model: nn.Module) -> nn.Module:
+    """Each layer's heads and hidden units between two neighbours, and what each of them has over all such pairs."""
+    mesh = init_device_mesh(_device(model), (dist.get_world_size() // 2, 2), mesh_dim_names=("pairs", "in a pair"))
+    return _sharded(_split(model, mesh["in a pair"]), mesh["pairs"])
+
+
+def _device(model: nn.Module) -> str:
+    return next(model.parameters()).device.type
 
 
 def _around(wrap: Callable[[nn.Module], nn.Module]) -> Way:
@@ -158,7 +172,8 @@ def _ways(plain: Way, peer: Mapping[str, Way], own: Mapping[str, Way]) -> Mappin
     return {"eager": {"": plain, SHAKEN: _shaken(plain)}, "dovetail": own, "peer": peer}
 
 
-_REPLICAS, _SHARDS, _SPREAD = _around(DistributedDataParallel), _around(_sharded), _around(_spread)
+_REPLICAS, _SHARDS = _around(DistributedDataParallel), _around(_sharded)
+_SPREAD, _GRID = _around(_spread), _around(_in_two_ways)
 _SHARDED = {"whole": _SHARDS, "layers": _layers(_sharded)}
 PARTS = {
     "ddp": Part(
@@ -178,6 +193,10 @@ PARTS = {
     ),
     "tp": Part(
         "Llama, parallelize_module", Sizes(16, 2048, 16, 32000, 4, 2048), _llama,
-        _ways(_SPREAD, {"whole": _SPREAD}, {"whole": _SPREAD, "fewer": _fewer_collectives(_SPREAD)}), alike=True,
+        _ways(_SPREAD, {"whole": _SPREAD}, {"whole": _SPREAD, "fewer": _fewer_collectives(_SPREAD)}), alike=0,
+    ),
+    "2d": Part(
+        "Llama, parallelize_module and fully_shard", Sizes(16, 2048, 16, 32000, 2, 2048), _llama,
+        _ways(_GRID, {"whole": _GRID}, {"whole": _GRID, "layers": _layers(_in_two_ways)}), alike=2,
     ),
 }  # fmt: skip

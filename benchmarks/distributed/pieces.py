@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -32,22 +31,6 @@ STEPS = (("ddp", "eager"), ("ddp", "dovetail"), ("fsdp", "eager"), ("fsdp", "dov
 SIZES = tuple(2**k for k in range(12, 31, 2))
 
 
-class Stamp:
-    """A point in the device's time."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
-        self.time = time.perf_counter()
-        if self.event is not None:
-            self.event.record()
-
-    def until(self, other: Stamp) -> float:
-        """Milliseconds; both have been reached."""
-        if self.event is None or other.event is None:
-            return 1e3 * (other.time - self.time)
-        return self.event.elapsed_time(other.event)
-
-
 def step(part: Part, contender: str, device: torch.device) -> dict[str, Any]:
     """Medians over some rounds."""
     torch.manual_seed(0)
@@ -59,13 +42,13 @@ def step(part: Part, contender: str, device: torch.device) -> dict[str, Any]:
     for number in range(ROUNDS):
         reached.clear()
         worker.finish(device)
-        begin = Stamp(device)
+        begin = worker.Stamp(device)
         loss = program(*given[number % len(given)])
-        forward = Stamp(device)
+        forward = worker.Stamp(device)
         loss.backward()
-        backward = Stamp(device)
+        backward = worker.Stamp(device)
         optimizer.step()
-        end = Stamp(device)
+        end = worker.Stamp(device)
         optimizer.zero_grad()
         worker.finish(device)
         times = [forward.until(stamp) for stamp, _, _ in reached]
@@ -76,14 +59,14 @@ def step(part: Part, contender: str, device: torch.device) -> dict[str, Any]:
     return figures | {"gradients": gradients}
 
 
-def _noted(model: nn.Module, device: torch.device) -> list[tuple[Stamp, int, int]]:
+def _noted(model: nn.Module, device: torch.device) -> list[tuple[worker.Stamp, int, int]]:
     """Filled whenever a gradient has been accumulated."""
-    reached: list[tuple[Stamp, int, int]] = []
+    reached: list[tuple[worker.Stamp, int, int]] = []
     layers = {p: number for number, layer in enumerate(model.layers) for p in layer.parameters()}
     for parameter in model.parameters():
         layer = layers.get(parameter, -1)
         parameter.register_post_accumulate_grad_hook(
-            lambda p, layer=layer: reached.append((Stamp(device), p.nbytes, layer))
+            lambda p, layer=layer: reached.append((worker.Stamp(device), p.nbytes, layer))
         )
     return reached
 
@@ -92,7 +75,7 @@ def collectives(device: torch.device, sizes: tuple[int, ...]) -> dict[str, dict[
     found: dict[str, dict[int, float]] = {}
     for size in sizes:
         for name, call in _calls(size, device).items():
-            times = [worker.milliseconds(call, device) for _ in range(ROUNDS)]
+            times = [worker.milliseconds(call, device)[0] for _ in range(ROUNDS)]
             found.setdefault(name, {})[size] = median(times[WARM:])
     return found
 

@@ -127,31 +127,37 @@ def _of_layers(gradients: Iterable[tuple[float, int, int]]) -> list[int]:
     return [found[layer] for layer in sorted(found)]
 
 
+#: Milliseconds by the number of processes and the name that pieces have.
+Measured = dict[tuple[int, str], float]
 WAYS = {"ddp": replicated, "fsdp": sharded}
 
 
-def table(pieces: Mapping[str, Any], ranks: Sequence[int], network: Network, measured: Mapping[str, float]) -> Table:
+def table(pieces: Mapping[str, Any], ranks: Sequence[int], network: Network, measured: Measured) -> Table:
     """Milliseconds by step and number of processes, and what part of the work of one process each does then."""
+    seen = sorted({n for n, _ in measured})
     made = Table("step", "alone", title=f"predicted milliseconds of a step, {network.node} devices a node")
     for n in ranks:
         made.add_column(f"{n} processes", justify="right")
-    made.add_column(f"measured, {pieces['ranks']} processes", justify="right")
+    for n in seen:
+        made.add_column(f"measured, {n} processes", justify="right")
     for name, found in pieces["steps"].items():
         step = Step(**{key: found[key] for key in ("forward", "backward", "optimizer", "gradients")})
         way, alone = WAYS[name.partition("/")[0]], step.forward + step.backward + step.optimizer
         times = [way(step, network, n) for n in ranks]
         cells = [f"{ms:.1f} ({alone / ms:.0%})" for ms in times]
-        made.add_row(name, f"{alone:.1f}", *cells, f"{measured[name]:.1f}" if name in measured else "–")
+        cells += [f"{measured[n, name]:.1f}" if (n, name) in measured else "–" for n in seen]
+        made.add_row(name, f"{alone:.1f}", *cells)
     return made
 
 
-def _measured(files: Iterable[Path]) -> dict[str, float]:
-    """Of `bench-distributed`: the quickest way to compile, by the name that pieces have."""
-    found: dict[str, float] = {}
+def _measured(files: Iterable[Path]) -> Measured:
+    """Of `bench-distributed`: the quickest way to compile."""
+    found: Measured = {}
     for file in files:
-        for part, rows in json.loads(file.read_text())["figures"].items():
+        told = json.loads(file.read_text())
+        for part, rows in told["figures"].items():
             for row, figures in rows.items():
-                name = f"{part}/{row.partition('/')[0]}"
+                name = told["ranks"], f"{part}/{row.partition('/')[0]}"
                 if "ms" in figures and SHAKEN not in row:
                     found[name] = min(figures["ms"], found.get(name, math.inf))
     return found

@@ -38,8 +38,8 @@ def table(part: Part, ranks: int, rows: Rows) -> Table:
     """Losses' differences are told beside those that eager's have when its weights are changed in the last place."""
     made = Table(title=f"{part.title}: {part.sizes.text}, {ranks} processes", title_justify="left")
     made.add_column("contender", no_wrap=True)
-    heads = ("step ms", "speed-up", "first step s", "MiB held", "MiB at most", "last loss", "losses from eager's")
-    for head in heads:
+    times = ("step ms", "speed-up", "host ms", "first step s")
+    for head in (*times, "MiB held", "MiB at most", "last loss", "losses from eager's"):
         made.add_column(head, justify="right")
     eager = rows.get("eager", {})
     for name, found in rows.items():
@@ -54,6 +54,7 @@ def _cells(found: dict[str, Any], eager: dict[str, Any]) -> list[str]:
     return [
         f"{found['ms']:.2f}",
         f"{eager['ms'] / found['ms']:.2f}x" if compared else ABSENT,
+        f"{found['host']:.2f}",
         f"{found['first']:.1f}",
         *(f"{found[key]:.0f}" if key in found else ABSENT for key in ("held", "peak")),
         f"{found['losses'][-1]:.4f}",

@@ -1,8 +1,9 @@
 """What one process of several measures: the losses of its first steps, and what a step takes after them.
 
-Milliseconds are medians of single steps, between CUDA events or by the clock. `first` is the seconds from before the
-compiler's import until the first step is done; PyTorch, the model and the group of processes are there already. Memory
-is what the process holds of the device through PyTorch, in MiB: after the measured steps, and at most.
+Milliseconds are medians of single steps, between CUDA events or by the clock; `host`: until the host is done. `first`
+is the seconds from before the compiler's import until the first step is done; PyTorch, the model and the group of
+processes are there already. Memory is what the process holds of the device through PyTorch, in MiB: after the measured
+steps, and at most.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ def measure(part: Part, contender: str, way: str, device: torch.device, steps: i
     finish(device)
     first = time.perf_counter() - start
     losses += [step() for _ in range(steps - 1)]
-    figures = {"first": first, "ms": statistics.median(milliseconds(step, device) for _ in range(timed))}
-    return figures | memory(device) | {"losses": torch.stack(losses).tolist()}
+    whole, host = map(statistics.median, zip(*(milliseconds(step, device) for _ in range(timed)), strict=True))
+    return {"first": first, "ms": whole, "host": host} | memory(device) | {"losses": torch.stack(losses).tolist()}
 
 
 def batches(part: Part, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(1 if part.alike else 1 + dist.get_rank())
+    generator = torch.Generator().manual_seed(1 + dist.get_rank() // (part.alike or dist.get_world_size()))
     sizes = part.sizes
     shape = (BATCHES, 2, sizes.batch, sizes.length)
     words = torch.randint(0, sizes.vocabulary, shape, generator=generator, device="cpu").to(device)
@@ -81,19 +82,30 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def milliseconds(call: Callable[[], Any], device: torch.device) -> float:
-    """Of one call."""
+def milliseconds(call: Callable[[], Any], device: torch.device) -> tuple[float, float]:
+    """Of one call, and until the host is done with it."""
     finish(device)
-    if device.type != "cuda":
-        start = time.perf_counter()
-        call()
-        return 1e3 * (time.perf_counter() - start)
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
+    begin = Stamp(device)
     call()
-    end.record()
+    end = Stamp(device)
     finish(device)
-    return begin.elapsed_time(end)
+    return begin.until(end), 1e3 * (end.time - begin.time)
+
+
+class Stamp:
+    """A point in the device's time, and in the host's."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
+        self.time = time.perf_counter()
+        if self.event is not None:
+            self.event.record()
+
+    def until(self, other: Stamp) -> float:
+        """Milliseconds of the device; both have been reached."""
+        if self.event is None or other.event is None:
+            return 1e3 * (other.time - self.time)
+        return self.event.elapsed_time(other.event)
 
 
 def memory(device: torch.device) -> dict[str, float]:

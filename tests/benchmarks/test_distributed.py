@@ -57,5 +57,6 @@ def test_figures_of_processes_become_one() -> None:
     ranks = [{"ms": 2.0, "held": 5, "losses": [1.0, 3.0]}, {"ms": 3.0, "held": 4, "losses": [2.0, 3.0]}]
     assert tables.combined(ranks) == {"ms": 3.0, "held": 5, "losses": [1.5, 3.0]}
     assert tables.drift([1.0, 2.0], [1.0, 4.0]) == 0.5
-    rows = {"eager": {"ms": 2.0, "first": 1.0, "losses": [1.0]}, "dovetail/whole": {"failed": "rank 1: no"}}
+    eager = {"ms": 2.0, "host": 1.0, "first": 1.0, "losses": [1.0]}
+    rows = {"eager": eager, "dovetail/whole": {"failed": "rank 1: no"}}
     assert tables.table(PARTS["fsdp"], 2, rows).row_count == 2

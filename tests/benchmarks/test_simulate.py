@@ -64,7 +64,8 @@ def test_the_table(tmp_path):
     }  # fmt: skip
     file, measured = tmp_path / "pieces.json", tmp_path / "measured.json"
     file.write_text(json.dumps(pieces))
-    measured.write_text(json.dumps({"figures": {"ddp": {"eager": {"ms": 36.5}, "eager/shaken": {"ms": 1}}}}))
+    figures = {"ddp": {"eager": {"ms": 36.5}, "eager/shaken": {"ms": 1}}}
+    measured.write_text(json.dumps({"ranks": 4, "figures": figures}))
     words = "-m", "benchmarks.distributed.simulate", file, "--ranks", "2", "16", "--measured", measured
     told = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True).stdout
-    assert "35.5 (96%)" in told and "36.5" in told and "a machine" in told
+    assert "35.5 (96%)" in told and "36.5" in told and "measured, 4" in told and "a machine" in told
