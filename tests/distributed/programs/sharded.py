@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import dovetail
 from tests.distributed.programs.common import DEVICE, Blocks, batches, compiles_once, same_training, state, train
@@ -154,3 +157,38 @@ def case_state_has_the_same_keys():
         torch.testing.assert_close(state(other), state(plain))
         assert isinstance(other, FSDPModule) and isinstance(other, Blocks)
         other.reshard()
+
+
+# ---------------------------------------------------------------- layers that are spread over some of the ranks as well
+
+GRIDS = ((dist.get_world_size() // 2, 2), (dist.get_world_size(), 1))
+
+
+def on_grid(grid: tuple[int, int], model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh(DEVICE.type, grid, mesh_dim_names=("sharded", "spread"))
+    for block in model.blocks:
+        parallelize_module(block, mesh["spread"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return sharded(model, mesh=mesh["sharded"])
+
+
+def whole_compiled_on_grid(grid: tuple[int, int], model: nn.Module) -> nn.Module:
+    return dovetail.compile(on_grid(grid, model))
+
+
+def layers_compiled_on_grid(grid: tuple[int, int], model: nn.Module) -> nn.Module:
+    for number, block in enumerate(model.blocks):
+        model.blocks[number] = dovetail.compile(block)
+    return on_grid(grid, model)
+
+
+def alike_in_a_row(grid: tuple[int, int], model: nn.Module) -> list:
+    """The ranks that a layer is spread over are given the same batches."""
+    generator = torch.Generator().manual_seed(dist.get_rank() // grid[1])
+    return train(model, [torch.randn(4, 8, generator=generator).to(DEVICE) for _ in range(3)])
+
+
+def case_sharded_and_spread():
+    for grid, way in zip(GRIDS, (whole_compiled_on_grid, layers_compiled_on_grid), strict=True):
+        print(grid, way.__name__, flush=True)
+        eager, compiled, run = (functools.partial(each, grid) for each in (on_grid, way, alike_in_a_row))
+        compiles_once(same_training(lambda: Blocks(3), eager, compiled, run))
