@@ -12,6 +12,7 @@ import torch
 import torch.fx
 from torch.nn.modules import module as torch_module
 
+from dovetail.capture.calling.calls import listed
 from dovetail.capture.calling.nn_modules import GLOBAL_HOOKS, HOOKS, PLAIN_CALL
 from dovetail.capture.outside.wrap import function_parts
 from dovetail.capture.process.trusted_code import foreign
@@ -40,7 +41,15 @@ class CallTarget:
 
 
 def take_apart(fn: Any) -> CallTarget:
-    """The plain function behind a function, method or callable object, and its receiver."""
+    """The plain function behind a function, method or callable object, and its receiver.
+
+    What has a row in the tables is called as it would be inside a program: `compile(torch.vmap(f))`.
+    """
+    found = _plain_function(fn)
+    return CallTarget(fn, None) if found.function is not None and listed(found.function) else found
+
+
+def _plain_function(fn: Any) -> CallTarget:
     if isinstance(fn, FunctionType):
         return CallTarget(fn, fn)
     if isinstance(fn, MethodType) and isinstance(fn.__func__, FunctionType):

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.func import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils.checkpoint import checkpoint
 
 import dovetail
 from tests.capture.higher import everywhere, refused, with_gradients
@@ -131,3 +132,26 @@ def test_compiled_functions_under_transforms_are_their_originals():
     torch.testing.assert_close(dovetail.compile(grad(compiled), backend="eager")(x), grad(energy)(x))
     torch.testing.assert_close(dovetail.compile(lambda a: grad(compiled)(a))(x), grad(energy)(x))
     everywhere(lambda a: vmap(compiled)(a), x)
+
+
+def squares(a):
+    return (a @ W).square()
+
+
+ROOTS = {
+    "vmap": (vmap(squares), [torch.randn(3, 4)]),
+    "vmap in chunks": (vmap(squares, chunk_size=2), [torch.randn(3, 4)]),
+    "grad": (grad(energy), [torch.randn(4)]),
+    "grad_and_value": (grad_and_value(energy), [torch.randn(4)]),
+    "jacrev": (jacrev(squares), [torch.randn(4)]),
+    "hessian": (hessian(energy), [torch.randn(4)]),
+    "vmap of grad": (vmap(grad(energy)), [torch.randn(3, 4)]),
+    "jvp": (jvp, [squares, (torch.randn(4),), (torch.randn(4),)]),
+    "a checkpoint": (checkpoint, [squares, torch.randn(4)]),
+}
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_what_is_compiled_may_be_a_transform_itself(name):
+    """Not only a function that calls one."""
+    everywhere(ROOTS[name][0], *ROOTS[name][1], backends=("dovetail",))

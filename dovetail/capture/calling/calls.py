@@ -99,6 +99,12 @@ def call_function(s: Session, function: FunctionValue, args: list[Value], kwargs
     return call_python(s, function, args, kwargs)
 
 
+def listed(real: FunctionType) -> bool:
+    """Is there a row for the function, by which calls of it do something else than to run its code?"""
+    tables = (KNOWN, STANDINS, FOLDED, graph_functions(), tensor_methods())
+    return id(real.__code__) in CLOSURES or any(real in table for table in tables)
+
+
 #: Modules whose functions look at the running program or leave it: they are called, not traced.
 OPAQUE_MODULES = frozenset(("traceback", "linecache", "pdb", "bdb", "subprocess", "tempfile", "faulthandler"))
 

@@ -209,6 +209,9 @@ def _warn(s: Session, args: Args, kwargs: Kwargs) -> Value:
     """Replayed as `warn_explicit`: the place it names is the program's, not the generated code's."""
     message, category, level = _warning_parts(s, args, kwargs)
     frames = s.user_frames()
+    if not frames:  # what was compiled is a function with a handler, and has no frame: its caller's is unknown
+        s.effects.call(KnownValue(warnings.warn), [message, KnownValue(category)], {}, "warnings.warn")
+        return NONE
     frame = frames[max(len(frames) - level, 0)]
     table, code = frame.scope.table, frame.code.code
     changed = s.scope(warnings.__dict__, "warnings").values.get("filters")
