@@ -635,6 +635,8 @@ def id_hash_is(x, y): a = [1]; b = a; return id(a) == id(b), id(a) == id([1]), h
 @case
 def copy_objects(x, y): p = Base(x); q = copy.copy(p); q.t = y; r = copy.deepcopy(p); return p.t, q.t, r.t, type(r).__name__
 @case
+def native_attributes(x, y): return hasattr(Base, "__abstractmethods__"), getattr(int, "__abstractmethods__", 3), Base.__basicsize__
+@case
 def class_dict(x, y): return "go" in Base.__dict__, "go" in vars(Left), Base.__doc__, Base.__name__, Base.__qualname__, Base.__module__, Left.__bases__[0] is Base, Base.__dict__["kind"]
 @case
 def callable_checks(x, y): return callable(Vec(1)), callable(Base(x)), callable(len), callable(Base), callable(lambda: 0), callable(x)

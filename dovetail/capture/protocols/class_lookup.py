@@ -38,10 +38,19 @@ def class_get_attr(s: Session, value: ClassValue, name: str) -> Value:
     if meta is not MISSING and is_data_descriptor(meta):
         if isinstance(meta, property):
             return s.call(s.wrap(meta.fget, None), value)
-        return s.from_native(getattr(cls, name))
+        return _of_type(s, cls, name)
     if static is MISSING:
         return _of_metaclass(s, value, meta, name)
     return _of_class(s, value, static, name)
+
+
+def _of_type(s: Session, cls: type, name: str) -> Value:
+    """What Python keeps about each class. Some have none: `__abstractmethods__`."""
+    try:
+        found = getattr(cls, name)
+    except AttributeError as error:
+        s.throw_native(error)
+    return s.from_native(found)
 
 
 def _of_metaclass(s: Session, value: ClassValue, meta: Any, name: str) -> Value:
