@@ -30,6 +30,7 @@ from dovetail.normalize.recording.templates import TEMPLATES, wanted
 from dovetail.normalize.recording.written_attention import fused
 from dovetail.ops.calls import higher_order
 from dovetail.ops.calls.autograd_calls import calls_engine
+from dovetail.ops.calls.fused_optimizers import FUSED_STEPS
 from dovetail.ops.fake import to_fake
 from dovetail.ops.fake.symbolic.retry import called, methodcaller
 from dovetail.ops.own.check import classes
@@ -181,6 +182,8 @@ def check_classes(tensor: Any, num_classes: Any = -1) -> None:
 
 
 def _callee(node: torch.fx.Node) -> Any:
+    if node.target in FUSED_STEPS:
+        return FUSED_STEPS[node.target]
     traced = isinstance(node.target, higher_order.Apply) and node.target.graphs is not None
     return node.target.recorded if traced else node.target  # type: ignore[union-attr]
 

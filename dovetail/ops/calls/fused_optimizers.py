@@ -35,6 +35,11 @@ def fused(func: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         _one(step, {name: tensors[k] if tensors else None for name, tensors in lists.items()}, settings)
 
 
+def apart(func: Any, *args: Any, **kwargs: Any) -> None:
+    """`fused`, called as the function is."""
+    fused(func, args, kwargs)
+
+
 def _one(step: Callable[..., dict[str, Tensor]], row: dict[str, Any], settings: dict[str, Any]) -> None:
     """New values are written where `found_inf` is not 1; a scaled gradient is written back unscaled."""
     grad, scale, stop = row["grads"], settings["grad_scale"], settings["found_inf"]
@@ -99,4 +104,10 @@ STEPS: dict[str, Callable[..., dict[str, Tensor]]] = {
     "aten::_fused_adamw_": partial(_adam, decoupled=True),
     "aten::_fused_sgd_": _sgd,
     "aten::_fused_adagrad_": _adagrad,
+}
+
+#: PyTorch's functions → the same taken apart. The functions themselves take no rate that varies.
+FUSED_STEPS = {
+    getattr(torch, name): partial(apart, getattr(torch.ops.aten, name).default)
+    for name in (found.removeprefix("aten::") for found in STEPS)
 }
