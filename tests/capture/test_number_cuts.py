@@ -43,12 +43,13 @@ PROGRAMS = {
 }  # fmt: skip
 
 
+def _refused(*_):
+    raise AssertionError("a graph ran as it was captured")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_is_as_eager(name, monkeypatch):
-    def refused(*_):
-        raise AssertionError("a graph ran as it was captured")
-
-    monkeypatch.setattr(pipeline, "as_captured", refused)
+    monkeypatch.setattr(pipeline, "as_captured", _refused)
     compiled = dovetail.compile(PROGRAMS[name], fullgraph=True)
     for seed in range(3):
         torch.testing.assert_close(_ending(compiled, seed), _ending(PROGRAMS[name], seed), rtol=1e-5, atol=1e-6)
@@ -61,3 +62,21 @@ def _ending(function, seed):
     found = function(x, w)
     tensors = [t for t in torch.utils._pytree.tree_leaves(found) if isinstance(t, torch.Tensor)]
     return found, torch.autograd.grad(sum(t.sum() for t in tensors if t.requires_grad), w), x
+
+
+def test_parameters_are_written_to_on_both_sides_of_a_cut(monkeypatch):
+    """Where nothing is recorded a write gives them no history, and what is written to is an input still."""
+    monkeypatch.setattr(pipeline, "as_captured", _refused)
+
+    def step(p, x):
+        p.mul_(0.5)
+        p.add_(F.softplus(p.detach(), x.mean().item()))
+        return p
+
+    ours, theirs = (torch.nn.Parameter(torch.ones(4)) for _ in range(2))
+    compiled = dovetail.compile(step, fullgraph=True)
+    with torch.no_grad():
+        for k in range(3):
+            assert compiled(ours, torch.full((2,), 1.0 + k)) is ours
+            step(theirs, torch.full((2,), 1.0 + k))
+    torch.testing.assert_close(ours, theirs)

@@ -152,6 +152,7 @@ def follow(program: Callable[..., Any], *, calls: int = 4, fullgraph: bool = Tru
     return compiled
 
 
+@pytest.mark.filterwarnings(r"error:.*\[uncompiled-graph\]")
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_programs(program):
     compiled = follow(program)

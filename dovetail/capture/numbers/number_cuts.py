@@ -79,11 +79,12 @@ def cut(graph_module: torch.fx.GraphModule) -> list[Piece]:
     if torch.is_inference_mode_enabled() and any(n.target is _turn_grad and n.args[0] for n in graph.nodes):
         raise Uncompiled("it turns the recording of gradients on in inference mode")
     wrappers = any(is_wrapper(n.meta.get("fake")) for n in graph.nodes)
-    changing = next((n for n in _calls(graph) if writes(n) and _changes_metadata(n)), None)
+    changing = _changing(graph)
     if wrappers or changing is not None:
         more = "has tensors that are made of others" if wrappers else "changes what tensors are between them"
         why = _NUMBERS if any(map(_takes_out, _calls(graph))) else "it is cut into parts"
         raise Uncompiled(f"{why}, and {more}", () if changing is None else changing.meta.get("stack", ()))
+    _name_inputs(graph)
     pieces = _pieces(graph.nodes)
     _connect(pieces, graph)
     if not all(map(_may_pass, (n for piece in pieces if not piece.alone for n in piece.inputs))):
@@ -95,10 +96,33 @@ def _calls(graph: torch.fx.Graph) -> list[Node]:
     return [n for n in graph.nodes if n.op in ("call_function", "call_method")]
 
 
-def _changes_metadata(node: Node) -> bool:
-    """May a tensor that the node writes to get another shape, or a history?"""
+def _name_inputs(graph: torch.fx.Graph) -> None:
+    """Have an input used by its own name behind a write to it too, so that it is no result of the piece that writes.
+
+    before:  a = p.mul_(2)    | a.add_(1)
+    after:   a = p.mul_(2)    | p.add_(1)
+    """
+    inputs = {id(n.meta["fake"]): n for n in graph.find_nodes(op="placeholder") if n.meta.get("fake") is not None}
+    for node in _calls(graph):
+        if writes(node) and (same := inputs.get(id(node.meta.get("fake")))) is not None:
+            node.replace_all_uses_with(same)
+
+
+def _changing(graph: torch.fx.Graph) -> Node | None:
+    """The first node that may give a tensor which it writes to another shape, or a history."""
+    grad = torch.is_grad_enabled()
+    for node in _calls(graph):
+        if node.target is _turn_grad:
+            grad = bool(node.args[0])
+        elif writes(node) and _changes_metadata(node, grad):
+            return node
+    return None
+
+
+def _changes_metadata(node: Node, grad: bool) -> bool:
+    """`grad`: are histories recorded there?"""
     fakes = [n.meta.get("fake") for n in node.all_input_nodes]
-    grads = any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
+    grads = grad and any(isinstance(f, torch.Tensor) and f.requires_grad for f in fakes)
     return grads or name_of(node) in RESHAPING or node.kwargs.get("out") is not None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from dovetail.capture.values.base import Args, Const, Kwargs, RestartCapture, Session
+from dovetail.capture.values.base import TRUE, Args, Const, Kwargs, RestartCapture, Session
 from dovetail.capture.values.tensor import TensorValue
 from dovetail.ops.calls.autograd_calls import calls_engine, steers
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -27,10 +27,11 @@ class LeafSeen(RestartCapture):
 
 
 def told_before(name: str, args: Args, kwargs: Kwargs) -> bool:
-    """Is this call one that changes nothing, since the tensor requires gradients?"""
-    if name != "requires_grad_" or not isinstance(args[0], TensorValue) or not args[0].fake.requires_grad:
+    """Is this call one that changes nothing, since the tensor requires gradients already, or none?"""
+    if name != "requires_grad_" or not isinstance(args[0], TensorValue):
         return False
-    return all(isinstance(each, Const) and each.value is True for each in (*args[1:], *kwargs.values()))
+    wanted = (*args[1:], *kwargs.values()) or (TRUE,)
+    return all(isinstance(each, Const) and each.value is args[0].fake.requires_grad for each in wanted)
 
 
 def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:
