@@ -45,7 +45,8 @@ from dovetail.runtime.call.program import load_stages
 from dovetail.runtime.call.view_replay import compile_output_builder
 from dovetail.runtime.dispatch.failure_policy import warn_user
 from dovetail.runtime.dispatch.restore_modes import mode_changes
-from dovetail.runtime.gpu.graphs import BucketRecorder, Recorder, aside
+from dovetail.runtime.gpu.bucket_graphs import BucketRecorder
+from dovetail.runtime.gpu.graphs import Recorder, aside
 from dovetail.runtime.gpu.warm_up import warm_up
 
 Compiled = Callable[..., Sequence[Any]]
@@ -185,8 +186,10 @@ def through_graphs(
         return call
     plain = call if not consumes else lambda *inputs: call(list(inputs))
     told = plain, facts, report, events.title(prefix)
-    recorder = BucketRecorder(*told, buckets) if buckets else Recorder(*told)
-    return recorder if not consumes else lambda box: recorder(*box)
+    if buckets:
+        in_buckets: Any = BucketRecorder(*told, buckets)
+        return in_buckets if not consumes else lambda box: in_buckets(*box)
+    return Recorder(*told, emptying=call).of_list if consumes else Recorder(*told)
 
 
 # ---------------------------------------------------------------- a captured graph

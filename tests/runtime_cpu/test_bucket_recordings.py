@@ -11,7 +11,8 @@ import torch
 
 from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import device_scalars, graphs
-from dovetail.runtime.gpu.graphs import BucketRecorder, _Recording, _Result
+from dovetail.runtime.gpu.bucket_graphs import BucketRecorder
+from dovetail.runtime.gpu.graphs import Recording, _Result
 from dovetail.runtime.gpu.pools import Pool
 from tests.runtime_cpu.simulated import Stream
 
@@ -30,7 +31,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     results = [_Result(constant=value) for value in "abcd"]
     none = torch.empty(0)
     recordings = made.set_of((X,)).recordings
-    recordings[()] = _Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS, {})
+    recordings[()] = Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS, {})
     return made
 
 
@@ -67,8 +68,8 @@ def test_what_is_read_later_is_not_written_to(recorder: Any) -> None:
 
 def test_a_recording_knows_where_each_bucket_ends(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program cuts it where the next bucket begins to launch."""
-    monkeypatch.setattr(graphs._Graphs, "begin", lambda made: made.made.append(SimpleNamespace(pool=lambda: None)))
-    monkeypatch.setattr(graphs._Graphs, "end", lambda made: None)
+    monkeypatch.setattr(graphs.Unfinished, "begin", lambda made: made.made.append(SimpleNamespace(pool=lambda: None)))
+    monkeypatch.setattr(graphs.Unfinished, "end", lambda made: None)
 
     def program(*inputs: Any) -> Any:
         yield ["a", "b"]
@@ -77,7 +78,7 @@ def test_a_recording_knows_where_each_bucket_ends(recorder: Any, monkeypatch: py
         device_scalars.cut()
         yield ["d"]
 
-    recorder.call, made = program, graphs._Graphs(None)
+    recorder.call, made = program, graphs.Unfinished(None)
     made.begin()
     with device_scalars.kept_in(None, torch.empty(0), made.cut):
         assert recorder.results([X], made) == ["a", "b", "c", "d"]

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from dovetail.runtime.gpu.graphs import _handed_out, _Recording, _Result, _result
+from dovetail.runtime.gpu.graphs import Recording, _Result, _result, handed_out
 from dovetail.runtime.gpu.pools import Pool
 
 POOL = torch.arange(6.0)
 
 
-def recorded(*results: _Result) -> _Recording:
+def recorded(*results: _Result) -> Recording:
     none, graph = torch.empty(0), object()
-    return _Recording([graph], {}, {}, None, list(results), Pool(), {}, none, frozenset(), [], {})
+    return Recording([graph], {}, {}, None, list(results), Pool(), {}, none, frozenset(), [], {})
 
 
-def is_free(recording: _Recording) -> bool:
+def is_free(recording: Recording) -> bool:
     return not recording.handed.busy()
 
 
@@ -30,11 +30,11 @@ def column() -> _Result:
 
 def test_each_call_hands_out_a_tensor_of_its_own_over_the_memory() -> None:
     result = column()
-    (one,), (other,) = _handed_out([result], ()), _handed_out([result], ())
+    (one,), (other,) = handed_out([result], ()), handed_out([result], ())
     assert one is not other and one.data_ptr() == other.data_ptr() == POOL.data_ptr() + 4
     assert one.stride() == (3,) and one.tolist() == [1, 4]
     one.unsqueeze_(0).requires_grad_()
-    assert _handed_out([result], ())[0].shape == (2,) and not _handed_out([result], ())[0].requires_grad
+    assert handed_out([result], ())[0].shape == (2,) and not handed_out([result], ())[0].requires_grad
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_each_call_hands_out_a_tensor_of_its_own_over_the_memory() -> None:
 def test_it_is_in_use_as_long_as_anything_refers_to_it(use: Any) -> None:
     recording = recorded(column())
     assert is_free(recording)
-    (tensor,) = _handed_out(recording.results, ())
+    (tensor,) = handed_out(recording.results, ())
     assert not is_free(recording) and recording.handed.busy() == {0}
     kept = use(tensor)
     del tensor
@@ -61,7 +61,7 @@ def test_it_is_in_use_as_long_as_anything_refers_to_it(use: Any) -> None:
 def test_the_memory_outlives_the_recording(use: Any) -> None:
     value = torch.arange(3.0)
     memory, recording = weakref.ref(value), recorded(_result(value, []))
-    kept = use(_handed_out(recording.results, ())[0])
+    kept = use(handed_out(recording.results, ())[0])
     del value, recording
     gc.collect()
     assert memory() is not None
@@ -73,12 +73,12 @@ def test_the_memory_outlives_the_recording(use: Any) -> None:
 def test_a_copy_is_the_callers() -> None:
     result = column()
     result.copied = True
-    (tensor,) = _handed_out([result], ())
+    (tensor,) = handed_out([result], ())
     assert is_free(recorded(result)) and tensor.tolist() == [1, 4] and tensor.data_ptr() != POOL.data_ptr() + 4
 
 
 def test_nobody_takes_more_memory_than_there_is() -> None:
-    (tensor,) = _handed_out([column()], ())
+    (tensor,) = handed_out([column()], ())
     with pytest.raises(RuntimeError, match="not resizable"):
         tensor.resize_(100)
 
@@ -89,7 +89,7 @@ def test_inference_tensors_are_those_of_calls_in_inference_mode(made_in: bool, c
     with torch.inference_mode(made_in):
         recording = recorded(column())
     with torch.inference_mode(called_in):
-        (tensor,) = _handed_out(recording.results, ())
+        (tensor,) = handed_out(recording.results, ())
     assert tensor.is_inference() is called_in and not is_free(recording)
     del tensor
     assert is_free(recording)
@@ -97,6 +97,6 @@ def test_inference_tensors_are_those_of_calls_in_inference_mode(made_in: bool, c
 
 def test_what_was_given_is_given_back() -> None:
     x = torch.ones(2)
-    assert _handed_out([_result(x, [None, x]), _result(None, []), _result(7, [])], (None, x)) == [x, None, 7]
+    assert handed_out([_result(x, [None, x]), _result(None, []), _result(7, [])], (None, x)) == [x, None, 7]
     with pytest.raises(RuntimeError, match="view of an input"):
         _result(x[:1], [x])

@@ -20,7 +20,7 @@ from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import graphs, pools
 from dovetail.runtime.gpu.graphs import Recorder
 from dovetail.runtime.gpu.pools import over, unowned
-from tests.runtime_cpu.simulated import CPU, Memory, Stream
+from tests.runtime_cpu.simulated import BLOCKS, CPU, Memory, Stream
 
 STREAM = Stream()
 LAYERS = 4
@@ -47,17 +47,19 @@ class Graph:
 
 
 class Simulated(Recorder):
-    """A program that writes to temporaries before it reads its inputs."""
+    """A program that writes to temporaries before it reads its inputs, and to results when it has let these go."""
 
-    def aside(self, inputs: tuple) -> Any:
-        return self.call(*inputs)
+    def aside(self, inputs: list) -> Any:
+        return self.plain(inputs)
 
-    def results(self, given: list, made: Any) -> Any:
+    def results(self, given: list, made: Any, taken: Any = None) -> Any:
         (memory,) = INTO
+        places = [over(unowned(tensor.untyped_storage()), tensor) for tensor in given]
+        owning = taken.given() if taken is not None else {}
         temporaries = [memory.block(memory.take()) for _ in range(2)]
+        owning.clear()
         found = [memory.take() for _ in self.call(*given)]
         blocks = list(map(memory.block, found))
-        places = [over(unowned(tensor.untyped_storage()), tensor) for tensor in given]
 
         def again() -> None:
             for block in temporaries:
@@ -108,8 +110,11 @@ def forward(told: list[str]) -> list[Recorder]:
 def backward(told: list[str]) -> list[Recorder]:
     """Of an incoming gradient, the next one's and that of a parameter."""
 
+    def program(g: torch.Tensor, saved: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return g * 2, g + saved
+
     def layer(number: int) -> Recorder:
-        return Simulated(lambda g, saved: (g * 2, g + saved), GraphFacts(CPU, shares=True), told.append)
+        return Simulated(program, GraphFacts(CPU, shares=True), told.append, emptying=lambda box: program(*box))
 
     return [layer(number) for number in range(LAYERS)]
 
@@ -131,10 +136,11 @@ class Training:
         return saved
 
     def gradients(self, saved: list[tuple[torch.Tensor, float]], start: float = 1) -> list[tuple[torch.Tensor, float]]:
-        """The parameters', the last one's first."""
+        """The parameters', the last one's first. Lets go of what is saved if nobody else has the list."""
         gradient, expected, found = self.start.fill_(start), start, []
-        for layer, (kept, value) in zip(reversed(self.backward), reversed(saved), strict=True):
-            gradient, of_parameter = layer(gradient, kept)
+        for layer in reversed(self.backward):
+            box, value = [gradient, saved[-1][0]], saved.pop()[1]
+            gradient, of_parameter = layer.of_list(box)
             found.append((of_parameter, expected + value))
             expected *= 2
         return found
@@ -165,10 +171,11 @@ def pools_of(layers: list[Recorder]) -> set[Any]:
 def test_layers_share_a_pool(training: Training, told: list[str]) -> None:
     for number in range(5):
         assert right(training.step(number))
-    for forward, layers in (True, training.forward), (False, training.backward):
-        assert pools_of(layers) == {pools.taken_in_turns(0, forward)}
-        assert len({recording.graphs[0].pool() for recording in recordings_of(layers)}) == 1
+    layers = training.forward + training.backward
+    assert pools_of(layers) == {pools.taken_in_turns(0, "steps")}
+    (memory,) = {recording.graphs[0].pool() for recording in recordings_of(layers)}
     assert not told
+    assert BLOCKS - len(memory.free) <= 4 * LAYERS  # two results of either half are in use
 
 
 def test_gradients_that_are_held_until_the_next_step(training: Training, told: list[str]) -> None:
@@ -178,6 +185,8 @@ def test_gradients_that_are_held_until_the_next_step(training: Training, told: l
         assert right(now, held)
         held = now
     assert len(told) <= LAYERS
+    assert pools_of(training.forward) == {pools.taken_in_turns(0, "forward")}
+    assert pools_of(training.backward) == {pools.taken_in_turns(0, "backward")}
 
 
 def test_gradients_that_are_accumulated(training: Training) -> None:
@@ -198,7 +207,7 @@ def test_gradients_that_are_accumulated(training: Training) -> None:
 def test_a_backward_pass_again(training: Training) -> None:
     for number in range(6):
         saved = training.passed(number)
-        first, second = training.gradients(saved), training.gradients(saved, 3)
+        first, second = training.gradients([*saved]), training.gradients([*saved], 3)
         assert right(saved, first, second, training.held)
 
 
@@ -362,8 +371,18 @@ def test_training_in_any_way(seed: int, training: Training, told: list[str]) -> 
         pending.append((number, saved))
         if choose.random() < 0.8:
             gradient, expected = torch.ones(1), 1.0
-            for k, kept, value in reversed(pending.pop(choose.randrange(len(pending)))[1]):
-                gradient, of_parameter = backward[k](gradient, kept)
+            saved = pending[choose.randrange(len(pending))][1]
+            kept_on = choose.random() < 0.2
+            if not kept_on:
+                pending = [each for each in pending if each[1] is not saved]
+            kept = None
+            for k, value in [(k, value) for k, _, value in reversed(saved)]:
+                box = [gradient, saved[-1][1]]
+                if kept_on:
+                    saved = saved[:-1]
+                else:
+                    saved.pop()
+                gradient, of_parameter = backward[k].of_list(box)
                 held.append((of_parameter, expected + value))
                 expected *= 2
             held.append((gradient, expected))
@@ -383,8 +402,12 @@ def test_a_recorder_is_given_the_programs_own_parameters(monkeypatch: pytest.Mon
     """Forwards and backwards: they tell layers apart that one entry serves."""
     given: list[list[Any]] = []
 
-    def noted(call: Any, facts: GraphFacts, report: Any, title: str) -> Any:
-        return lambda *inputs: given.append([i for i in inputs if isinstance(i, torch.nn.Parameter)]) or call(*inputs)
+    def noted(call: Any, facts: GraphFacts, report: Any, title: str, emptying: Any = None) -> Any:
+        def run(*inputs: Any) -> Any:
+            given.append([i for i in inputs if isinstance(i, torch.nn.Parameter)])
+            return call(*inputs)
+
+        return run if emptying is None else SimpleNamespace(of_list=lambda box: run(*box))
 
     monkeypatch.setattr(building, "traits", lambda device: replace(traits(device), records=True))
     monkeypatch.setattr(building, "unrecorded", lambda *args: "")
@@ -403,7 +426,7 @@ def test_values_that_each_replay_looks_at(told: list[str]) -> None:
             raise ValueError("negative")
 
     class Checked(Simulated):
-        def results(self, given: list, made: Any) -> Any:
+        def results(self, given: list, made: Any, taken: Any) -> Any:
             found = super().results(given, made)
             made.check(positive, (found[0],))
             made.made[-1].again = lambda: None

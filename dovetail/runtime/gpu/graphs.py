@@ -33,16 +33,14 @@ import torch
 from torch.autograd import profiler
 from torch.utils._pytree import tree_map_only
 
-from dovetail.ir.kernel import Buckets
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
 from dovetail.ir.records import dataclass
 from dovetail.ops.own.check import put_off
 from dovetail.runtime.call.overlap import unmoved
-from dovetail.runtime.call.versions import unchanged, versions
 from dovetail.runtime.gpu import device_scalars
 from dovetail.runtime.gpu.parameter_sets import ParameterSet
-from dovetail.runtime.gpu.pools import Handed, Pool, Pooled, over, taken_in_turns, unowned
+from dovetail.runtime.gpu.pools import Handed, Overwritten, Pool, Pooled, over, references_of, taken_in_turns, unowned
 
 Call = Callable[..., Sequence[Any]]
 #: Recordings of one program and set of parameters: for sizes, and for numbers that are part of it.
@@ -74,7 +72,7 @@ class _Result:
 
 
 @dataclass(eq=False)
-class _Recording:
+class Recording:
     graphs: list[torch.cuda.CUDAGraph]  # one after the other
     places: dict[int, int]  # inputs that must be at this address
     targets: dict[int, torch.Tensor]  # inputs that are copied, and where to
@@ -86,6 +84,7 @@ class _Recording:
     owned: frozenset[int]  # inputs that another recording returned
     ends: list[int]  # how many graphs there are up to the end of each bucket of results
     checks: dict[int, list[Callable[[], None]]]  # what looks at values behind so many graphs
+    taken: Overwritten | None = None  # what it writes over
     good: Any = None  # see `overlap.unmoved`: the last call in which all lay where they are expected
 
     def __post_init__(self) -> None:
@@ -99,7 +98,7 @@ class _Recording:
         return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
 
 
-class _Graphs:
+class Unfinished:
     """A recording in progress: graphs over one pool of memory, which are replayed in this order."""
 
     def __init__(self, pool: Any) -> None:
@@ -131,29 +130,46 @@ class _Graphs:
 
 
 class Recorder:
-    """A callable of the program's inputs; `call` runs the program, which profiles show as `title`."""
+    """A callable of the program's inputs; `call` runs the program, which profiles show as `title`. `emptying` does
+    so as well, with a list of them that it empties."""
 
-    def __init__(self, call: Call, facts: GraphFacts, report: Callable[[str], None], title: str = "") -> None:
-        self.call, self.facts, self.report, self.title = call, facts, report, title
-        self.parameters: Callable[[tuple], tuple] | None = None  # of the inputs
+    def __init__(
+        self, call: Call, facts: GraphFacts, report: Callable[[str], None], title: str = "",
+        emptying: Callable[[list], Sequence[Any]] | None = None,
+    ) -> None:  # fmt: skip
+        self.call, self.facts, self.report, self.title, self.emptying = call, facts, report, title, emptying
+        self.parameters: Callable[[list], tuple] | None = None  # of the inputs
         self.sets: dict[tuple[int, ...], ParameterSet] = {}  # by what the parameters are
         self.current, self.good = ParameterSet(None), None  # of the last call, and what `unmoved` gave
         self.over = 0  # sets of parameters that are gone, and had no recording
-        self.pool = taken_in_turns(_index(facts.device), bool(facts.saved)) if facts.shares else Pool()
+        self.turns = partial(taken_in_turns, _index(facts.device)) if facts.shares else lambda which: Pool()
+        self.steps = self.turns("steps")
+        self.pool = self.steps if facts.saved else self.turns("backward")
         self.lock = self.pool.lock
         self.off = False
         self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
+        self.counts: list[int] = []  # of references to the inputs of this call, if it is of a list
 
     def __call__(self, *inputs: Any) -> Any:
+        return self.of_list([*inputs])
+
+    def of_list(self, inputs: list) -> Any:
+        """Without a recording, `emptying` empties the list; what it alone holds, a recorded program may write over."""
         if self.off or torch.cuda.is_current_stream_capturing() or not self.lock.acquire(blocking=False):
-            return self.call(*inputs)
+            return self.plain(inputs)
         try:
+            self.counts = references_of(inputs) if self.emptying is not None else []
             return self.run(inputs)
         finally:
+            self.counts = []
             self.lock.release()
 
-    def run(self, inputs: tuple) -> Sequence[Any]:
+    def plain(self, inputs: list) -> Any:
+        """A call without a recording."""
+        return self.call(*inputs) if self.emptying is None else self.emptying(inputs)
+
+    def run(self, inputs: list) -> Sequence[Any]:
         facts = self.facts
         key: Any = tuple(inputs[k] for k in facts.fixed)
         if facts.dynamic:
@@ -171,14 +187,24 @@ class Recorder:
         busy = recording.handed.busy()
         if busy:
             return self.occupied(own, key, recording, busy, inputs)
+        if recording.taken is not None and not recording.taken.is_last(self.counts):
+            self.report("a call without its CUDA graph: what the forward pass has saved is still in use")
+            return self.plain(inputs)
         if recording.pool.is_clear(recording):
             return self.replay(recording, inputs)
-        self.report("recorded anew, in memory of its own: results of other programs are still in use")
-        return self.record(own, key, inputs, set(recording.places), Pool())
+        self.report("recorded anew, in other memory: results of other programs are still in use")
+        return self.record(own, key, inputs, set(recording.places), self.elsewhere(recording))
+
+    def elsewhere(self, recording: Recording) -> Pool:
+        """Where nothing will lie in the way. Gradients may when a step begins: this one will not be the last."""
+        if not self.facts.saved or recording.pool is not self.steps or self.steps.keeps:
+            return Pool()
+        self.steps.keeps = True
+        return self.steps
 
     # ------------------------------------------------------------ sets of parameters
 
-    def set_of(self, inputs: tuple) -> ParameterSet:
+    def set_of(self, inputs: list) -> ParameterSet:
         """The set of parameters of this call."""
         if self.parameters is None:
             places = [k for k, i in enumerate(inputs) if isinstance(i, torch.nn.Parameter)]
@@ -200,34 +226,34 @@ class Recorder:
 
     # ------------------------------------------------------------ when no recording can be replayed
 
-    def first(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
+    def first(self, own: ParameterSet, key: Any, inputs: list) -> Sequence[Any]:
         before = own.seen.get(key)
         if before is None:
             if len(own.seen) >= MOST or len(self.sets) > SETS:
-                return self.call(*inputs)
+                return self.plain(inputs)
             return self.alone(lambda: self.noted(own, key, inputs), inputs)
         same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
         return self.record(own, key, inputs, same - self.facts.moving, self.pool)
 
-    def noted(self, own: ParameterSet, key: Any, inputs: tuple) -> Sequence[Any]:
+    def noted(self, own: ParameterSet, key: Any, inputs: list) -> Sequence[Any]:
         own.seen[key] = _addresses(inputs)
         torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
         self.words = 0
         return self.aside(inputs)
 
-    def alone(self, call: Callable[[], Sequence[Any]], inputs: tuple) -> Sequence[Any]:
+    def alone(self, call: Callable[[], Sequence[Any]], inputs: list) -> Sequence[Any]:
         """A call that uses the stream of recordings, or one without, while another thread does."""
         lock = _ALONE[self.facts.device]
         if not lock.acquire(blocking=False):
-            return self.call(*inputs)
+            return self.plain(inputs)
         try:
             return call()
         finally:
             lock.release()
 
-    def aside(self, inputs: tuple) -> Any:
+    def aside(self, inputs: list) -> Any:
         """A call on the stream of recordings."""
-        return self.counted(lambda: self.call(*inputs))
+        return self.counted(lambda: self.plain(inputs))
 
     def counted(self, call: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         """The same; it adds to the words of tables."""
@@ -242,18 +268,18 @@ class Recorder:
                 result.record_stream(current)
         return results
 
-    def moved(self, own: ParameterSet, key: Any, recording: _Recording, inputs: tuple) -> Sequence[Any]:
+    def moved(self, own: ParameterSet, key: Any, recording: Recording, inputs: list) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
         there = _addresses(inputs)
         changed = {k for k, address in recording.places.items() if there[k] != address}
         if any(there[k] not in _owned for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
-            return self.call(*inputs)
+            return self.plain(inputs)
         own.moves[key] = own.moves.get(key, 0) + 1
         followed = {k for k in changed if there[k] in _owned}
         return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
 
     def occupied(
-        self, own: ParameterSet, key: Any, recording: _Recording, busy: set[int], inputs: tuple
+        self, own: ParameterSet, key: Any, recording: Recording, busy: set[int], inputs: list
     ) -> Sequence[Any]:
         """Results of the call before are in use."""
         pooled = {k: pooled.tensor for k, pooled in recording.handed.pooled.items()}
@@ -261,40 +287,50 @@ class Recorder:
         saved = max(busy) >= len(recording.results) - self.facts.saved
         if saved or size > max(SMALL, COPIED * _bytes((*inputs, *pooled.values()))):
             self.report("a call without its CUDA graph: results of the call before are still in use")
-            return self.call(*inputs)
+            return self.plain(inputs)
         self.copied |= busy
         return self.record(own, key, inputs, set(recording.places), recording.pool)
 
     # ------------------------------------------------------------ recording
 
-    def record(self, own: ParameterSet, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
+    def record(self, own: ParameterSet, key: Any, inputs: list, same: set[int], pool: Pool) -> Sequence[Any]:
         """Records the program, in the pool if there is room, and runs it."""
         return self.alone(lambda: self.record_alone(own, key, inputs, same, pool), inputs)
 
-    def record_alone(self, own: ParameterSet, key: Any, inputs: tuple, same: set[int], pool: Pool) -> Sequence[Any]:
+    def record_alone(self, own: ParameterSet, key: Any, inputs: list, same: set[int], pool: Pool) -> Sequence[Any]:
         generator = torch.cuda.default_generators[_index(self.facts.device)]
         state = generator.clone_state()
         torch.cuda.empty_cache()  # of calls without a recording, which has memory of its own
         try:
-            recording = self.recorded(inputs, same, pool if pool.has_room() else Pool())
+            recording = self.recorded(inputs, same, *self.place(inputs, same, pool))
         except (RuntimeError, NotImplementedError) as error:
             self.off = True
             self.report(f"no CUDA graph: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
             generator.graphsafe_set_state(state)  # a recording that failed leaves it waiting for the end
             torch.cuda.synchronize(self.facts.device)
             torch.cuda.empty_cache()  # of what was recorded
-            return self.call(*inputs)
+            return self.plain(inputs)
         for k in self.copied:
             recording.results[k].copied = True
         own.recordings[key] = recording
         return self.replay(recording, inputs)
 
-    def recorded(self, inputs: tuple, same: set[int], pool: Pool) -> _Recording:
+    def place(self, inputs: list, same: set[int], pool: Pool) -> tuple[Pool, Overwritten | None]:
+        """Where it is recorded, in the pool if there is room, and what it may write over there."""
+        if self.counts and pool in (self.pool, self.steps):
+            taken = self.steps.taken([i if k in same else None for k, i in enumerate(inputs)], self.counts)
+            if taken is not None:
+                return self.steps, taken
+        if pool is self.steps and (self.steps.keeps or not self.facts.saved):
+            pool = self.turns("forward" if self.facts.saved else "backward")
+        return (pool if pool.has_room() else Pool()), None
+
+    def recorded(self, inputs: list, same: set[int], pool: Pool, taken: Overwritten | None) -> Recording:
         device = self.facts.device
         if any(isinstance(i, torch.Tensor) and i.device != device for i in inputs):
             raise RuntimeError("an input is on another device")
         unknown, stream = pool.given_back(), _stream(device)
-        graphs = _Graphs(pool.name())
+        graphs = Unfinished(pool.name())
         if self.facts.products:
             _take_workspace(device)
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -307,35 +343,40 @@ class Recorder:
                 targets = {k: _like(i) for k, i in enumerate(inputs) if isinstance(i, torch.Tensor) and k not in same}
                 given = [targets.get(k, i) for k, i in enumerate(inputs)]
                 with device_scalars.kept_in(memory, space, graphs.cut) as tables, put_off(graphs.check):
-                    found = self.results(given, graphs)
+                    found = self.results(given, graphs, taken)
             finally:
                 graphs.end()
             for table, words in tables:
                 table.copy_(words)
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
-        results = [_result(value, given) for value in found]
-        _owned.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
+        results = _results(found, given if taken is None else taken.others(given))
         owned = frozenset(k for k, address in places.items() if address in _owned)
         copies = {k: over(unowned(target.untyped_storage()), target) for k, target in targets.items()}
-        told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks
-        recording = _Recording(graphs.made, places, copies, *told)
+        told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks, taken
+        recording = Recording(graphs.made, places, copies, *told)
         pool.add(recording, graphs.made[0].pool())
+        if pool is self.steps:
+            pool.keep(recording.handed, range(len(results) - self.facts.saved, len(results)))
         return recording
 
-    def results(self, given: list, graphs: _Graphs) -> Sequence[Any]:
+    def results(self, given: list, graphs: Unfinished, taken: Overwritten | None = None) -> Sequence[Any]:
         """Of the program, which is being recorded."""
-        return self.call(*given)
+        if taken is None:
+            return self.call(*given)
+        assert self.emptying is not None  # `counts` are of a list
+        owning = taken.given()
+        return self.emptying([owning.pop(k, value) for k, value in enumerate(given)])
 
     # ------------------------------------------------------------ replaying
 
-    def replay(self, recording: _Recording, inputs: tuple) -> Any:
+    def replay(self, recording: Recording, inputs: list) -> Any:
         self.begin(recording, inputs)
         self.launch(recording)
         self.end(recording, inputs)
-        return tuple(_handed_out(recording.results, inputs))
+        return tuple(handed_out(recording.results, inputs))
 
-    def begin(self, recording: _Recording, inputs: tuple) -> None:
+    def begin(self, recording: Recording, inputs: list) -> None:
         facts = self.facts
         recording.pool.begin(recording, torch.cuda.current_stream(facts.device))
         with torch.no_grad():
@@ -344,7 +385,7 @@ class Recorder:
             if recording.memory is not None:
                 recording.memory.copy_(device_scalars.words([inputs[k] for k in facts.numbers]), non_blocking=True)
 
-    def launch(self, recording: _Recording, begin: int = 0, end: int | None = None) -> None:
+    def launch(self, recording: Recording, begin: int = 0, end: int | None = None) -> None:
         """The graphs between the two places."""
         with region(self.title) if profiler._is_profiler_enabled else _NOTHING:
             for place, graph in enumerate(recording.graphs[begin:end], begin + 1):
@@ -352,7 +393,7 @@ class Recorder:
                 for check in recording.checks.get(place, ()):
                     check()
 
-    def end(self, recording: _Recording, inputs: tuple) -> None:
+    def end(self, recording: Recording, inputs: list) -> None:
         written = self.facts.written
         moved = [k for k in written if k in recording.targets]
         if moved:
@@ -361,54 +402,6 @@ class Recorder:
         still = [inputs[k] for k in written if k not in recording.targets]
         if still:
             torch._C._increment_version(still)
-
-
-class BucketRecorder(Recorder):
-    """Of a program that gives its results in buckets: so do its calls, and each bucket has graphs of its own. Nobody
-    else replays them while such a call is under way."""
-
-    def __init__(
-        self, call: Call, facts: GraphFacts, report: Callable[[str], None], title: str, buckets: Buckets
-    ) -> None:  # fmt: skip
-        super().__init__(call, facts, report, title)
-        self.buckets = buckets
-
-    def __call__(self, *inputs: Any) -> Iterator[list]:
-        if self.off or torch.cuda.is_current_stream_capturing() or not self.lock.acquire(blocking=False):
-            yield from self.call(*inputs)
-            return
-        try:
-            yield from self.run(inputs)
-        finally:
-            self.lock.release()
-
-    def aside(self, inputs: tuple) -> Iterator[Sequence[Any]]:
-        steps: Any = self.call(*inputs)
-        for _ in self.buckets:
-            yield self.counted(lambda: next(steps))
-
-    def results(self, given: list, graphs: _Graphs) -> Sequence[Any]:
-        found: list[Any] = []
-        for bucket in self.call(*given):
-            found += bucket
-            graphs.ends.append(len(graphs.made))
-        return found
-
-    def replay(self, recording: _Recording, inputs: tuple) -> Iterator[list]:
-        self.begin(recording, inputs)
-        launched = given = 0
-        needed: list[torch.Tensor] = []
-        seen: list[int] = []
-        for number, (bucket, end) in enumerate(zip(self.buckets, recording.ends, strict=True)):
-            unchanged(needed, seen)
-            self.launch(recording, launched, end)
-            launched, first, given = end, given, given + len(bucket)
-            if given == len(recording.results):
-                self.end(recording, inputs)
-            else:  # what is copied is not the caller's
-                needed = [inputs[k] for k in self.facts.later[number] if k in recording.places]
-                seen = versions(needed)
-            yield _handed_out(recording.results[first:given], inputs)
 
 
 def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
@@ -464,6 +457,13 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
 
+def _results(found: Sequence[Any], given: list) -> list[_Result]:
+    """How what a recording gives is handed out."""
+    results = [_result(value, given) for value in found]
+    _owned.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
+    return results
+
+
 def _result(value: Any, given: list) -> _Result:
     if not isinstance(value, torch.Tensor):
         return _Result(constant=value)
@@ -476,7 +476,7 @@ def _result(value: Any, given: list) -> _Result:
     return _Result(Pooled(value))
 
 
-def _handed_out(results: Sequence[_Result], inputs: Sequence[Any]) -> list:
+def handed_out(results: Sequence[_Result], inputs: Sequence[Any]) -> list:
     inference = torch.is_inference_mode_enabled()
     found: list[Any] = []
     for result in results:

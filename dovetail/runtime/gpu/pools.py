@@ -4,8 +4,13 @@ A replay writes where its recording did: to temporaries, copied inputs and resul
 lies there. Where the layers of a model are compiled one by one, there are many pools: with a Llama of sixteen layers
 under `fully_shard` they held 7.8 GB, beside 12.8 without recordings. These are gradients and temporaries, of which
 eager mode holds one layer's at a time, and copies of the parameters, which are gathered elsewhere in each step. So the
-forward programs of a device that are differentiated share a pool, and so do backward programs: what one is done with is
-given to the next one that is recorded. Any other program has a pool for its recordings.
+halves of training steps on a device share a pool: what one is done with is given to the next one that is recorded. Any
+other program has a pool for its recordings.
+
+A backward program is recorded where its forward pass was, and writes over what that has saved, which nothing else
+reads (`Overwritten`): eager mode too lets go of an activation when it has its gradients. They may be in use when the
+next forward pass begins, as where they are set to zero or added up. From then on forward programs keep what they have
+saved: they are recorded anew in a pool of their own kind, and so are backward programs.
 
 Whether a recording may be replayed is then a question of what is in use. Results that were when it was made lie apart
 from all that it writes to. Any other result of the pool may lie in its way; as long as one is in use, it is not
@@ -16,16 +21,18 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from sys import getrefcount
 from typing import Any
-from weakref import finalize
+from weakref import WeakValueDictionary, finalize
 
 import torch
 
 _REFERENCES = torch._C._storage_Use_Count
 _numbers = itertools.count()
+#: What `references_of` counts of an object that is in one list alone.
+(ONE,) = map(getrefcount, [object()])
 
 
 class Pooled:
@@ -71,6 +78,12 @@ class Handed:
         """Does PyTorch know of all memory that is in use?"""
         return all(self.pooled[k].storage.memory is not self.graph for k in self.busy())
 
+    def place_of(self, tensor: torch.Tensor) -> int | None:
+        """The place of the result that it is, as it was handed out."""
+        storage = tensor.untyped_storage()._cdata
+        found = [k for k, each in self.pooled.items() if each.storage._cdata == storage]
+        return found[0] if found and _layout(self.pooled[found[0]].tensor) == _layout(tensor) else None
+
     def give_back(self) -> tuple[int, ...]:
         """Leaves to PyTorch what is not in use; returns the places of that."""
         free = tuple(self.pooled.keys() - self.busy())
@@ -79,15 +92,47 @@ class Handed:
         return free
 
 
+class Overwritten:
+    """What a backward program writes over: `places` of results that a forward program has saved, by input."""
+
+    def __init__(self, handed: Handed, places: Mapping[int, int]) -> None:
+        self.handed, self.places = handed, places
+        order = [*handed.pooled]
+        self.indices = [order.index(place) for place in places.values()]
+
+    def is_last(self, counts: Sequence[int]) -> bool:
+        """Does nothing but the call hold them? `counts`: of its inputs, see `references_of`."""
+        if not counts or any(counts[k] != ONE for k in self.places):
+            return False
+        now, alone = self.handed.references(), self.handed.alone
+        return all(now[i] == (alone[i][0] + 1, alone[i][1]) for i in self.indices)
+
+    def others(self, inputs: Sequence[Any]) -> list:
+        """None in the places of what is written over."""
+        return [None if k in self.places else value for k, value in enumerate(inputs)]
+
+    def given(self) -> dict[int, Any]:
+        """Tensors that own the memory, by input: where the last of them is let go, PyTorch gives it to others."""
+        owning = {}
+        for k, place in self.places.items():
+            storage = self.handed.pooled[place].storage
+            owning[k], storage.memory = storage.memory, self.handed.graph
+        return owning
+
+
 class Pool:
     """Where recordings lie. `out` is what may be in use of what they have handed out, with the stream of the replay.
 
     The next replay is `behind` these streams: of the last one, and where what lay in its way may still be read. `lock`:
-    for one thread at a time.
+    for one thread at a time. `saved`: what has been saved for backward programs that may write over it, by address;
+    `keeps`: they may not, since gradients were in use when a forward program was to be replayed.
     """
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+    keeps = False
+
+    def __init__(self, lock: Any = None) -> None:
+        self.lock = lock or threading.Lock()
+        self.saved: WeakValueDictionary[int, Handed] = WeakValueDictionary()
         self.handle: Any = None
         self.living: dict[Handed, None] = {}  # of recordings that are not gone
         self.out: dict[Handed, tuple[int, Any]] = {}
@@ -105,6 +150,24 @@ class Pool:
             if not handed.busy():
                 self.out.pop(handed, None)
         return {handed.number: handed.give_back() for handed in {**self.living, **self.out}}
+
+    def taken(self, inputs: Sequence[Any], counts: Sequence[int]) -> Overwritten | None:
+        """Which inputs of a program that will be recorded here it may write over: those of one forward pass."""
+        if self.keeps or not self.has_room():
+            return None
+        found: dict[Handed, dict[int, int]] = {}
+        for k, value in enumerate(inputs):
+            handed = self.saved.get(value.data_ptr()) if isinstance(value, torch.Tensor) else None
+            place = None if handed is None else handed.place_of(value)
+            if handed is not None and place is not None and Overwritten(handed, {k: place}).is_last(counts):
+                found.setdefault(handed, {})[k] = place
+        return Overwritten(*max(found.items(), key=lambda item: len(item[1]))) if found else None
+
+    def keep(self, handed: Handed, places: Sequence[int]) -> None:
+        """These results are for a backward program alone."""
+        for place in places:
+            if place in handed.pooled:
+                self.saved[handed.pooled[place].tensor.data_ptr()] = handed
 
     def name(self) -> Any:
         """PyTorch's; None if there is no pool that a recording keeps."""
@@ -147,10 +210,24 @@ class Pool:
         self.out[recording.handed] = now
 
 
+def references_of(values: Sequence[Any]) -> list[int]:
+    """Python's, to each value of a list."""
+    return list(map(getrefcount, values))
+
+
 @cache
-def taken_in_turns(device: int, forward: bool) -> Pool:
-    """The one of the device's forward programs that are differentiated, or of backward programs."""
-    return Pool()
+def taken_in_turns(device: int, which: str) -> Pool:
+    """The one of the device's halves of training steps (`steps`); or of `forward` or `backward` programs alone."""
+    return Pool(_lock(device))
+
+
+@cache
+def _lock(device: int) -> Any:
+    return threading.Lock()
+
+
+def _layout(tensor: torch.Tensor) -> tuple:
+    return tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def unowned(storage: torch.UntypedStorage) -> Any:
