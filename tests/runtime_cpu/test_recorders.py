@@ -96,9 +96,8 @@ def told() -> list[str]:
     return []
 
 
-@pytest.fixture
-def forward(told: list[str]) -> list[Recorder]:
-    """Layers: the result, and what is saved."""
+def forward_layers(told: list[str]) -> list[Recorder]:
+    """The result, and what is saved."""
 
     def layer(number: int) -> Recorder:
         return Simulated(lambda x: (x * 2, x + number), GraphFacts(CPU, saved=1, shares=True), told.append)
@@ -106,8 +105,7 @@ def forward(told: list[str]) -> list[Recorder]:
     return [layer(number) for number in range(LAYERS)]
 
 
-@pytest.fixture
-def backward(told: list[str]) -> list[Recorder]:
+def backward_layers(told: list[str]) -> list[Recorder]:
     """Of an incoming gradient, the next one's and that of a parameter."""
 
     def program(g: torch.Tensor, saved: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -117,6 +115,9 @@ def backward(told: list[str]) -> list[Recorder]:
         return Simulated(program, GraphFacts(CPU, shares=True), told.append, emptying=lambda box: program(*box))
 
     return [layer(number) for number in range(LAYERS)]
+
+
+forward, backward = pytest.fixture(name="forward")(forward_layers), pytest.fixture(name="backward")(backward_layers)
 
 
 class Training:
@@ -187,6 +188,10 @@ def test_gradients_that_are_held_until_the_next_step(training: Training, told: l
     assert len(told) <= LAYERS
     assert pools_of(training.forward) == {pools.taken_in_turns(0, "forward")}
     assert pools_of(training.backward) == {pools.taken_in_turns(0, "backward")}
+    other = Training(forward_layers(told), backward_layers(told))
+    for number in range(4):
+        assert right(other.step(number), held)
+    assert pools_of(other.forward + other.backward) == {pools.taken_in_turns(0, "steps")}
 
 
 def test_gradients_that_are_accumulated(training: Training) -> None:

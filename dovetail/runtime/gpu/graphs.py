@@ -146,6 +146,7 @@ class Recorder:
         self.steps = self.turns("steps")
         self.pool = self.steps if facts.saved else self.turns("backward")
         self.lock = self.pool.lock
+        self.keeps = False  # what it has saved, since gradients would lie there when it is called again
         self.off = False
         self.words = 0  # of tables that a call takes
         self.copied: set[int] = set()  # results that callers keep for longer than a call
@@ -197,9 +198,10 @@ class Recorder:
 
     def elsewhere(self, recording: Recording) -> Pool:
         """Where nothing will lie in the way. Gradients may when a step begins: this one will not be the last."""
-        if not self.facts.saved or recording.pool is not self.steps or self.steps.keeps:
+        if not self.facts.saved or recording.pool is not self.steps or self.keeps:
             return Pool()
-        self.steps.keeps = True
+        for forward in self.steps.keep():
+            forward.keeps = True
         return self.steps
 
     # ------------------------------------------------------------ sets of parameters
@@ -321,7 +323,7 @@ class Recorder:
             taken = self.steps.taken([i if k in same else None for k, i in enumerate(inputs)], self.counts)
             if taken is not None:
                 return self.steps, taken
-        if pool is self.steps and (self.steps.keeps or not self.facts.saved):
+        if pool is self.steps and (self.keeps or not self.facts.saved):
             pool = self.turns("forward" if self.facts.saved else "backward")
         return (pool if pool.has_room() else Pool()), None
 
@@ -356,8 +358,8 @@ class Recorder:
         told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks, taken
         recording = Recording(graphs.made, places, copies, *told)
         pool.add(recording, graphs.made[0].pool())
-        if pool is self.steps:
-            pool.keep(recording.handed, range(len(results) - self.facts.saved, len(results)))
+        if pool is self.steps and self.facts.saved:
+            pool.saves(self, recording.handed, range(len(results) - self.facts.saved, len(results)))
         return recording
 
     def results(self, given: list, graphs: Unfinished, taken: Overwritten | None = None) -> Sequence[Any]:

@@ -9,8 +9,8 @@ other program has a pool for its recordings.
 
 A backward program is recorded where its forward pass was, and writes over what that has saved, which nothing else
 reads (`Overwritten`): eager mode too lets go of an activation when it has its gradients. They may be in use when the
-next forward pass begins, as where they are set to zero or added up. From then on forward programs keep what they have
-saved: they are recorded anew in a pool of their own kind, and so are backward programs.
+next forward pass begins, as where they are set to zero or added up. From then on the forward programs that there are
+keep what they have saved: they are recorded anew in a pool of their own kind, and so are their backward programs.
 
 Whether a recording may be replayed is then a question of what is in use. Results that were when it was made lie apart
 from all that it writes to. Any other result of the pool may lie in its way; as long as one is in use, it is not
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from sys import getrefcount
 from typing import Any
-from weakref import WeakValueDictionary, finalize
+from weakref import WeakSet, WeakValueDictionary, finalize
 
 import torch
 
@@ -124,15 +124,14 @@ class Pool:
     """Where recordings lie. `out` is what may be in use of what they have handed out, with the stream of the replay.
 
     The next replay is `behind` these streams: of the last one, and where what lay in its way may still be read. `lock`:
-    for one thread at a time. `saved`: what has been saved for backward programs that may write over it, by address;
-    `keeps`: they may not, since gradients were in use when a forward program was to be replayed.
+    for one thread at a time. `saved`: by address, what `forward` programs have saved for backward programs, which may
+    write over it.
     """
-
-    keeps = False
 
     def __init__(self, lock: Any = None) -> None:
         self.lock = lock or threading.Lock()
         self.saved: WeakValueDictionary[int, Handed] = WeakValueDictionary()
+        self.forward: WeakSet[Any] = WeakSet()
         self.handle: Any = None
         self.living: dict[Handed, None] = {}  # of recordings that are not gone
         self.out: dict[Handed, tuple[int, Any]] = {}
@@ -153,7 +152,7 @@ class Pool:
 
     def taken(self, inputs: Sequence[Any], counts: Sequence[int]) -> Overwritten | None:
         """Which inputs of a program that will be recorded here it may write over: those of one forward pass."""
-        if self.keeps or not self.has_room():
+        if not self.has_room():
             return None
         found: dict[Handed, dict[int, int]] = {}
         for k, value in enumerate(inputs):
@@ -163,11 +162,19 @@ class Pool:
                 found.setdefault(handed, {})[k] = place
         return Overwritten(*max(found.items(), key=lambda item: len(item[1]))) if found else None
 
-    def keep(self, handed: Handed, places: Sequence[int]) -> None:
+    def saves(self, forward: Any, handed: Handed, places: Sequence[int]) -> None:
         """These results are for a backward program alone."""
+        self.forward.add(forward)
         for place in places:
             if place in handed.pooled:
                 self.saved[handed.pooled[place].tensor.data_ptr()] = handed
+
+    def keep(self) -> list[Any]:
+        """No longer may what has been saved so far be written over; of which programs it is."""
+        forward = list(self.forward)
+        self.forward.clear()
+        self.saved.clear()
+        return forward
 
     def name(self) -> Any:
         """PyTorch's; None if there is no pool that a recording keeps."""
