@@ -1,4 +1,4 @@
-"""Training in float32 on a GPU has images in the layout that convolutions and norms are faster with together."""
+"""What trains in float32 on a GPU, or has grouped convolutions, has images in the layout that is faster there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def step(x, k, g):
 def chosen(monkeypatch):
     """Whether images have the channels last, where calls take so long."""
 
-    def of(contiguous, last, size=8, dtype=torch.float32):
+    def of(contiguous, last, size=8, dtype=torch.float32, fn=step, weights=((8, 8, 3, 3),)):
         tried = []
 
         def answers(trials, device):
@@ -44,9 +44,11 @@ def chosen(monkeypatch):
         device = torch.device("meta")
         there = lambda *n: FakeTensor(n, torch.empty(n, device="meta").stride(), dtype, device)
         with torch.no_grad():
-            graph = record(graph_of(step, 3), [there(2, 8, size, size), there(8, 8, 3, 3), there(2, 8, size, size)])
+            image = there(2, 8, size, size)
+            given = [image, *(there(*weight) for weight in weights), *([image] if fn is step else [])]
+            graph = record(graph_of(fn, len(given)), given)
             prefer_channels_last(graph, Options())
-        (made,) = (n for n in graph.graph.nodes if n.target is aten.convolution.default)
+        made, *_ = (n for n in graph.graph.nodes if n.target is aten.convolution.default)
         return made.args[0].meta["val"].stride()[1] == 1, tried
 
     return of
@@ -89,9 +91,21 @@ def test_nothing_is_tried_for_half_types(chosen):
     assert chosen(20.0, 50.0, dtype=torch.bfloat16) == (True, [])
 
 
+def mixing(x, k, w):
+    """As in ConvMixer: each channel by itself, and all of a pixel."""
+    return aten.convolution(aten.convolution(x, k, None, *SAME[:-1], 8).relu(), w, None, *SAME)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("last, faster, tried", [(20.0, True, 1), (90.0, False, 2)])
+def test_grouped_convolutions_are_tried_alone_and_then_with_the_others(last, faster, tried, dtype, chosen):
+    found, trials = chosen(50.0, last, dtype=dtype, fn=mixing, weights=((8, 1, 3, 3), (8, 8, 3, 3)))
+    assert found == faster and len(trials) == tried
+
+
 def test_where_nothing_can_be_told(monkeypatch):
     monkeypatch.setattr(image_layouts, "microseconds", lambda *_: None)
     x, k = torch.empty(2, 8, 8, 8, device="meta"), torch.empty(8, 8, 3, 3, device="meta")
     graph = record(graph_of(step, 3), [x, k, x])
     nodes = [n for n in graph.graph.nodes if n.op == "call_function"]
-    assert not image_layouts.last_is_faster(nodes, [n for n in nodes if "convolution" in n.name])
+    assert image_layouts.last_is_faster(nodes, [n for n in nodes if "convolution" in n.name]) is None

@@ -5,16 +5,16 @@ after:   %y = clone(%x, memory_format=channels_last); %c = convolution(%y, %w, .
 
 and so for the gradient and the image that a convolution_backward takes.
 
-oneDNN computes on channels_last images without reordering them (15 to 25% faster than NCHW on an AVX-512
-machine), and what follows keeps the layout, so that one copy at the entry serves a whole network. That is so for
-operators of which `ops/calls/layouts.py` says that they compute the same in any layout; every other one gets its
-arguments with exactly eager's strides, by a copy, and so do outputs. Nothing is changed in a graph that looks at
-strides itself, nor, on the CPU, in one whose weights outweigh its images: there oneDNN spends its time on reordering
-weights, and does that faster for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224 pixels 314 against
-243). On a GPU, cuDNN's kernels for half types and, where it may round products to TF32, for float32 read channels_last
-and would reorder images (ResNet-50's inference on an H200: 2.8 ms against 3.6). For training in float32 both are tried
-(`image_layouts.py`). Nothing is changed either where numbers are to be rounded as eager rounds them: PyTorch's own
-batch norm sums channels_last images with 190 times the error (7.6e-6 of a result of 2x8x320x320 against 4.0e-8).
+oneDNN computes on channels_last images without reordering them (15 to 25% faster than NCHW on an AVX-512 machine), and
+what follows keeps the layout, so that one copy at the entry serves a whole network. That is so for operators of which
+`ops/calls/layouts.py` says that they compute the same in any layout; every other one gets its arguments with exactly
+eager's strides, by a copy, and so do outputs. Nothing is changed in a graph that looks at strides itself, nor, on the
+CPU, in one whose weights outweigh its images: there oneDNN spends its time on reordering weights, and does that faster
+for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224 pixels 314 against 243). On a GPU, cuDNN's
+kernels for half types and, where it may round products to TF32, for float32 read channels_last and would reorder images
+(ResNet-50's inference on an H200: 2.8 ms against 3.6). For training in float32 and for grouped convolutions both are
+tried (`image_layouts.py`). Nothing is changed either where numbers are to be rounded as eager rounds them: PyTorch's
+own batch norm sums channels_last images with 190 times the error (7.6e-6 of a result of 2x8x320x320 against 4.0e-8).
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ _WEIGHT: dict[Any, int] = {aten.convolution.default: 1, aten.convolution_backwar
 #: Channels that oneDNN's widest instructions compute at once.
 _BLOCK = 16
 _TRANSPOSED: dict[Any, int] = {aten.convolution.default: 6, aten.convolution_backward.default: 7}
+_GROUPS: dict[Any, int] = {aten.convolution.default: 8, aten.convolution_backward.default: 9}
 
 
 def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
@@ -58,7 +59,7 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
     dtypes = {library: _dtypes(library) for library in ("oneDNN", "cuDNN")}
     gaining = [n for n in nodes if _gains(n, dtypes)]
     if not looks and _images_outweigh(gaining):
-        if _tried(gaining) and not last_is_faster(nodes, gaining):
+        if _lose(gaining, nodes):
             return graph
         _Layout(graph).apply(nodes, set(gaining))
     return graph
@@ -74,14 +75,23 @@ def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     return bool(forward) and images >= 2 * weights
 
 
-def _tried(gaining: list[torch.fx.Node]) -> bool:
-    """Is it a training step in float32 on a GPU?"""
+def _lose(gaining: list[torch.fx.Node], nodes: list[torch.fx.Node]) -> bool:
+    """Is the program slower with the channels last on its GPU, though these convolutions are to gain?"""
+    if _trains_in_single(gaining):
+        return last_is_faster(nodes, gaining) is not True
+    grouped = [n for n in gaining if n.args[_GROUPS[n.target]] != 1 and _on_gpu(n)]
+    return bool(grouped) and all(last_is_faster(nodes, some) is False for some in (grouped, gaining))
+
+
+def _trains_in_single(gaining: list[torch.fx.Node]) -> bool:
     return any(
-        n.target is aten.convolution_backward.default
-        and _given(n, 0).dtype is torch.float32
-        and traits(_given(n, 0).device).convolutions == "cuDNN"
+        n.target is aten.convolution_backward.default and _given(n, 0).dtype is torch.float32 and _on_gpu(n)
         for n in gaining
     )
+
+
+def _on_gpu(convolution: torch.fx.Node) -> bool:
+    return traits(_given(convolution, 0).device).convolutions == "cuDNN"
 
 
 def _elements(node: torch.fx.Node) -> int:
