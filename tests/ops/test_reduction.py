@@ -160,3 +160,13 @@ def test_rms_norm(dtype):
     operator = torch.ops.aten._fused_rms_norm.default
     check_operator(operator, x, [8], w, 1e-6)
     check_operator(operator, x, [3, 8], None, None)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dim", [0, 2])
+def test_weight_norm(dim, dtype):
+    v, w = torch.randn(4, 3, 5).to(dtype), torch.randn(4, 3, 5).to(dtype)
+    g = torch.rand([n if d == dim else 1 for d, n in enumerate(v.shape)]).to(dtype)
+    check_operator(torch.ops.aten._weight_norm_interface.default, v, g, dim)
+    norms = torch.ops.aten._weight_norm_interface(v, g, dim)[1]
+    check_operator(torch.ops.aten._weight_norm_interface_backward.default, w, v, g, norms, dim)

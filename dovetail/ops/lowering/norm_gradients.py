@@ -108,6 +108,33 @@ def _of_input(
     return emit.pointwise(out, at)
 
 
+@ROWS("aten::_weight_norm_interface_backward")
+def weight_norm_backward(
+    emit: Emitter, out: tuple, grad_w: Value, v: Value, g: Value, norms: Value, dim: int
+) -> Any:
+    """What points along v makes g longer, and the rest turns v."""
+    if v.spec.empty:
+        return NotImplemented
+    wide = opmath(v.dtype)
+    axes = [d for d in range(v.rank) if d != dim % v.rank]
+
+    def incoming(i: Indices) -> Expr:
+        return build.cast(grad_w.at(i), wide)
+
+    def length(i: Indices) -> Expr:
+        return build.cast(norms.broadcast(i), wide)
+
+    onto = lambda i: build.mul(incoming(i), build.cast(v.at(i), wide))
+    along = emit.reduce(kept_spec(v, axes, wide), v.spec, axes, "sum", onto, wide, keepdim=True)
+
+    def of_v(i: Indices) -> Expr:
+        n = length(i)
+        part = build.div(build.mul(build.cast(v.at(i), wide), along.broadcast(i)), build.mul(n, n))
+        return build.mul(build.div(build.cast(g.broadcast(i), wide), n), build.sub(incoming(i), part))
+
+    return emit.pointwise(out[0], of_v), emit.pointwise(out[1], lambda i: build.div(along.broadcast(i), length(i)))
+
+
 @ROWS("aten::native_batch_norm_backward", shape=images.batch_norm_backward)
 def batch_norm_backward(
     emit: Emitter, out: tuple, grad_out: Value, input: Value, weight: Value | None,

@@ -106,6 +106,28 @@ def rms_norm(
     return emit.pointwise(out[0], at), statistic(emit, out[1], rstd)
 
 
+@ROWS("aten::_weight_norm_interface")
+def weight_norm(emit: Emitter, out: tuple[Spec, ...], v: Value, g: Value, dim: int = 0) -> Any:
+    """Salimans and Kingma, arXiv:1602.07868: every slice along `dim` gets the length that g says."""
+    if v.spec.empty:
+        return NotImplemented
+    wide = opmath(v.dtype)
+    length = length_of(emit, v, dim, wide)
+
+    def at(indices: Indices) -> Expr:
+        scale = build.div(build.cast(g.broadcast(indices), wide), length.broadcast(indices))
+        return build.mul(build.cast(v.at(indices), wide), scale)
+
+    return emit.pointwise(out[0], at), statistic(emit, out[1], length)
+
+
+def length_of(emit: Emitter, v: Value, dim: int, wide: torch.dtype) -> Value:
+    """Euclidean, of each slice along `dim`."""
+    axes = [d for d in range(v.rank) if d != dim % v.rank]
+    square = lambda i: build.square(build.cast(v.at(i), wide))
+    return emit.reduce(kept_spec(v, axes, wide), v.spec, axes, "sum", square, wide, build.sqrt, True)
+
+
 @ROWS("aten::native_group_norm", takes_sizes=True, shape=images.group_norm, trial=trials.GROUP_NORM)
 def group_norm(
     emit: Emitter, out: tuple[Spec, ...], self: Value, weight: Value | None, bias: Value | None, N: Dim, C: Dim,
