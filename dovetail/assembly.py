@@ -42,7 +42,7 @@ from dovetail.runtime.call.plan import CallPlan
 from dovetail.runtime.call.plan import load as load_call
 from dovetail.runtime.call.program import load as load_program
 from dovetail.runtime.call.program import load_stages
-from dovetail.runtime.call.view_replay import compile_output_builder
+from dovetail.runtime.call.view_replay import compile_output_builder, recounting
 from dovetail.runtime.dispatch.failure_policy import warn_user
 from dovetail.runtime.dispatch.restore_modes import mode_changes
 from dovetail.runtime.gpu.bucket_graphs import BucketRecorder
@@ -375,7 +375,8 @@ def assemble(
     joint, pair, (partial,) = plan.joint, plan.pair, partials
     forward = called(plan.inner, plan.forward.load(events), graph, events, fakes, pair.forward)
     backward, buckets = plan.backward.load(events), plan.backward.buckets
-    replay = None if plan.once else Replay(graph.forward, joint, telling(events))
+    replay = None if plan.once else Replay(graph.forward, joint, telling(events), pair.numbers)
+    backward = recounting(backward, pair.backward.recounted)
 
     def some(there: int) -> tuple[Compiled, bool]:
         assert partial is not None
@@ -383,7 +384,7 @@ def assemble(
         call: Any = program.load(events)
         if buckets and not program.buckets:
             call = in_nodes.in_steps(call, buckets)
-        return call, takes_all
+        return recounting(call, pair.backward.recounted), takes_all
 
     compiled = CompiledPair(forward, backward, some, replay, plan.random, plan.once, graph.meta.get(FAILED, unheard))
     if buckets:

@@ -307,7 +307,7 @@ class Stages:
     def train(self, joint: JointGraph) -> tuple[Plan, Partial | None]:
         pair = self.pair(joint)
         writable(self.fakes, written_by(joint))
-        halves = self.halves(pair, dividing(self.options, pair.kept))
+        halves = self.halves(pair, None if pair.backward.mutated else dividing(self.options, pair.kept))
         plan = training(halves, joint, pair, self.graph, draws(pair.forward), unrepeatable(joint), self.late)
         return plan, self.partial(joint, pair, halves[1].buckets, pair.kept)
 
@@ -390,6 +390,8 @@ class Stages:
         if unrepeatable(few) and len(few.tangents) > 1:
             raise Irregular("eager could not make a backward pass from some results")
         whole, pair, less = whole_joint(few, inputs), self.pair(few), self.pair(fewer)
+        if pair.backward.mutated:
+            raise Irregular("checkpointed functions write in the backward pass, too")
         unfold = Unfolding(inputs, self.loops(less.forward, "forward "), saved=pair.forward.saved)
         forward = self.builder(pair.forward, False, options, events, "forward ", unfold)
         assert unfold.outputs is not None
@@ -438,6 +440,8 @@ class Stages:
         joint = apart.program
         assert isinstance(joint, JointGraph)
         pair = self.pair(joint)
+        if pair.backward.mutated:
+            raise KeptWhole("checkpointed functions write to what they are given")
         halves = self.halves(pair)
         once = "writes to its inputs" if joint.aten.mutated else unrepeatable(joint)
         if once and len(apart.tangents) > 1:

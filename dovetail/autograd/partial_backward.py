@@ -17,6 +17,7 @@ import torch
 import torch.fx
 
 from dovetail.autograd.partition import GraphCopy
+from dovetail.autograd.written_again import still_written
 from dovetail.ir.aten import AtenGraph
 from dovetail.ops.fake.symbolic.size_questions import all_same, dim_or_node
 
@@ -36,7 +37,8 @@ def without(backward: AtenGraph, tangents: Set[str], absent: Set[str]) -> AtenGr
     made = _Without(backward, tangents, absent)
     for node in backward.graph.nodes:
         made.node(node)
-    return AtenGraph(made.graph, (), dict(backward.constants))
+    written = tuple(still_written(backward.mutated, made.graph, made.env))
+    return AtenGraph(made.graph, written, dict(backward.constants))
 
 
 class _Without(GraphCopy):

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -20,6 +21,7 @@ import torch
 import torch.fx
 
 from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
+from dovetail.autograd.written_again import written_again
 from dovetail.ir.aten import (
     CHECKPOINTED,
     Apart,
@@ -50,22 +52,34 @@ def partition(joint: JointGraph) -> Pair:
     names = {name for name, _ in joint.tangents}
     tangents = [n for n in nodes if n.op == "placeholder" and n.name in names]
     backward_nodes = _closure(nodes, tangents)
-    final = [g for g in gradients if isinstance(g, Node)]
-    needed = _ancestors(final)
+    anew = written_again(joint, inputs, backward_nodes | joint.backward)
+    final = [*(g for g in gradients if isinstance(g, Node)), *anew.values()]
+    needed = _ancestors(final) - anew.keys()
     written = {inputs[k] for k, _ in (*joint.aten.mutated, *joint.rewritten)}
     exposed = _exposed(nodes, [*inputs, *results], backward_nodes | joint.backward)
     choice = choose(nodes, needed, backward_nodes, final, written, exposed, _given(joint, results))
     constants = [n for n in nodes if n.name in joint.aten.constants]
     saved = (*choice.saved, *choice.copied)
-    numbers = tuple(k for k, n in enumerate(inputs) if isinstance(n.meta["val"], NUMBERS))
-    kept = tuple(k for k, n in enumerate(inputs) if n in choice.kept)
+    numbers = _places(inputs, lambda n: isinstance(n.meta["val"], NUMBERS) or n in anew)
+    kept = _places(inputs, choice.kept.__contains__)
     given = [*(inputs[k] for k in kept), *saved, *tangents, *(inputs[k] for k in numbers)]
     again = [n for n in nodes if n in backward_nodes and n in needed and n.op == "call_function"]
-    backward, sizes = _backward(joint, nodes, constants, given, [*again, *final], gradients)
+    backward, sizes = _backward(joint, nodes, constants, given, [*again, *final], gradients, anew)
+    counts = {inputs[k]: extra for k, extra in joint.aten.recounted}
+    backward = replace(backward, recounted=_from_the_end(counts, anew, [*given, *sizes]))
     forward = _forward(joint, nodes, inputs, constants, results, choice, sizes)
     kept_names = tuple(map(attrgetter("name"), given[: len(kept) + len(saved)]))
     depends = _depends(nodes, tangents, gradients)
     return Pair(forward, backward, kept, saved, numbers, depends, len(sizes), kept_names)
+
+
+def _places(inputs: list[Node], wanted: Callable[[Node], bool]) -> tuple[int, ...]:
+    return tuple(k for k, node in enumerate(inputs) if wanted(node))
+
+
+def _from_the_end(counts: dict[Node, int], written: Iterable[Node], given: list[Any]) -> tuple[tuple[int, int], ...]:
+    """How `recounted` tells places of what a backward half writes to: there are fewer tangents before them at times."""
+    return tuple((given.index(node) - len(given), counts[node]) for node in written if node in counts)
 
 
 def _given(joint: JointGraph, results: Any) -> set[Node]:
@@ -173,11 +187,13 @@ def _draw_first(node: Node) -> None:
 
 
 def _backward(
-    joint: JointGraph, nodes: list[Node], constants: list[Node], given: list[Node], wanted: list[Node], gradients: Any
-) -> tuple[AtenGraph, list[SizeNode]]:
+    joint: JointGraph, nodes: list[Node], constants: list[Node], given: list[Node], wanted: list[Node], gradients: Any,
+    anew: Mapping[Node, Node],
+) -> tuple[AtenGraph, list[SizeNode]]:  # fmt: skip
     """`wanted` in their order; operators that run again stand just before their first use.
 
-    `given`: what is kept, then tangents, then numbers. The sizes that none of that tells come after them.
+    `given`: what is kept, then tangents, then numbers. The sizes that none of that tells come after them. `anew`: those
+    of them that are written to, and their new values.
     """
     made = GraphCopy()
     for node in given:
@@ -197,7 +213,8 @@ def _backward(
             made.graph.placeholder(f"size_{size}").meta["val"] = concrete(size)
     made.graph.erase_node(after)
     used = {n.name: joint.aten.constants[n.name] for n in constants}
-    return AtenGraph(made.graph, (), used), sizes
+    written = tuple((given.index(node), made.env[value]) for node, value in anew.items())
+    return AtenGraph(made.graph, written, used), sizes
 
 
 def _look_at_arguments(graph: torch.fx.Graph) -> None:

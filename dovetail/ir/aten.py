@@ -63,7 +63,8 @@ class AtenGraph:
     `returned` says how the captured graph's outputs are made of results and inputs.
     `viewed` are the results that are views in PyTorch's sense; the others must not be. (None: nobody can tell.)
     `counted` pairs a result with what its version counter says in eager, `recounted` a placeholder's position with
-    how much further its counter goes than by the one write to what is mutated.
+    how much further its counter goes than by the one write to what is mutated; in a backward graph its position from
+    the end.
     The last `saved` results are for a backward pass: no caller sees them.
     """
 
@@ -160,6 +161,8 @@ class Uncompiled(Exception):
 
 #: In the meta of a node that a checkpointed function computes: the number of its call.
 CHECKPOINTED = "checkpointed"
+#: In the meta of an input's node: the number of the call that writes to it.
+WRITTEN = "written by a checkpointed function"
 #: In the meta of such a node: what it gives is kept all the same.
 KEPT = "kept"
 
@@ -209,9 +212,9 @@ class Pair:
     """The two graphs that a joint graph is split into.
 
     `forward` gives the results, then `saved` more values and `sizes` numbers. `backward` takes the values saved (the
-    inputs `kept`, then those), the tangents, the inputs at `numbers`, which are no tensors, and the sizes; it gives a
-    gradient or None for each input. `depends` says for each input which tangents its gradient is computed from, as
-    bits. `kept_names` are the names of the values saved.
+    inputs `kept`, then those), the tangents, the inputs at `numbers`, which are no tensors or are what it writes to as
+    checkpointed functions do, and the sizes; it gives a gradient or None for each input. `depends` says for each input
+    which tangents its gradient is computed from, as bits. `kept_names` are the names of the values saved.
     """
 
     forward: AtenGraph

@@ -26,6 +26,7 @@ from dovetail.normalize.recording.autograd_history import behind, ways
 from dovetail.normalize.recording.control_flow import left_to_engine
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls import higher_order
+from dovetail.ops.calls.autograd_calls import calls_engine
 from dovetail.ops.fake import FakeTensor, to_fake
 from dovetail.ops.fake.rules.layout import contiguous, dense_order
 from dovetail.options import Options
@@ -54,6 +55,7 @@ def record_joint(
         raise NotDifferentiable("PyTorch's engine goes through branches as they were taken, and runs users' own")
     recorder = AtenRecorder()
     recorder.options = options
+    recorder.computed_again = not calls_engine(graph_module.graph)
     with torch.autograd.set_multithreading_enabled(False):
         leaves = placeholders(recorder, graph_module, fakes)
         sources = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]  # a write makes more of them

@@ -18,7 +18,6 @@ LONG_FUNCTIONS: dict[str, tuple[int, str]] = {}
 # "path:function": its number. Lower it, or remove the row; add none.
 COMPLEX_FUNCTIONS: dict[str, int] = {
     "dovetail/autograd/cut.py:choose": 22,
-    "dovetail/autograd/partition.py:partition": 23,
     "dovetail/capture/interpreter/exception_groups.py:to_raise": 22,
     "dovetail/capture/library/python/stdlib.py:_copy_tensor": 26,
     "dovetail/capture/protocols/attribute_stores.py:object_set_attr": 22,

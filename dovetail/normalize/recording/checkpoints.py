@@ -18,7 +18,8 @@ import torch.fx
 from torch.utils import _pytree as pytree
 from torch.utils.checkpoint import SAC_IGNORED_OPS, SelectiveCheckpointContext
 
-from dovetail.ir.aten import CHECKPOINTED, KEPT, NotDifferentiable
+from dovetail.ir.aten import CHECKPOINTED, KEPT, WRITTEN, NotDifferentiable
+from dovetail.normalize.recording.aliases import Base
 from dovetail.normalize.recording.recorder import AtenRecorder
 from dovetail.ops.calls.higher_order import Checkpoint
 
@@ -39,14 +40,24 @@ def checkpointed(recorder: AtenRecorder, target: Checkpoint, args: tuple, run: C
     last = _last(recorder)
     with torch.set_grad_enabled(learns), _chosen(recorder, target.policy()):
         results = run(graph, inputs, recorder)
-    if versions != [base.version for base in bases]:
-        raise NotDifferentiable("a checkpointed function writes to what it is given")
     made = [t for t in results if isinstance(t, torch.Tensor)]
     if learns and target.reentrant and any(t.is_floating_point() and not t.requires_grad for t in made):
         raise NotDifferentiable("a checkpointed function gives what has no history without its checkpoint")
     recorder.checkpoints += 1
+    for base, version in zip(bases, versions, strict=True):
+        if base.version != version and learns:
+            _note_write(recorder, base)
     _mark(recorder, last, CHECKPOINTED, recorder.checkpoints)
     return pytree.tree_unflatten(results, graph.structure)
+
+
+def _note_write(recorder: AtenRecorder, base: Base) -> None:
+    """The backward half writes to it again (`autograd/written_again.py`)."""
+    node = base.first
+    own = all(base is not each for each in recorder.inputs) or base.tensor.requires_grad
+    if own or WRITTEN in node.meta or not recorder.computed_again:
+        raise NotDifferentiable("a checkpointed function writes to what it is given")
+    node.meta[WRITTEN] = recorder.checkpoints
 
 
 @contextlib.contextmanager

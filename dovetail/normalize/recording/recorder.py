@@ -16,11 +16,13 @@ import torch
 import torch.fx
 
 from dovetail.errors import InternalError, Unsupported
+from dovetail.ir.aten import CHECKPOINTED
 from dovetail.ir.nodes import add_node
 from dovetail.normalize.passes.literals import is_literal
 from dovetail.normalize.recording.aliases import Base, Handle, TakenView, same_layout
 from dovetail.normalize.recording.autograd_history import Lines
 from dovetail.normalize.recording.conditional_views import COPYING, Copies
+from dovetail.normalize.recording.cudnn_batch_norm import OF_CUDNN, of_cudnn
 from dovetail.normalize.recording.functional_forms import (
     REWRITES,
     SILENT,
@@ -66,7 +68,6 @@ _SHARING = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
-_OF_CUDNN = (aten.cudnn_batch_norm.default, aten.cudnn_batch_norm_backward.default)
 _BY_SIZES = (aten.view.default, aten._reshape_alias.default)
 _NUMBERS = {bool: torch.bool, int: torch.int64, float: torch.float32, complex: torch.complex64}
 _BUILT_IN = frozenset(("aten", "prims"))
@@ -89,6 +90,7 @@ class AtenRecorder(FakeMode):
         self.counts = not torch.is_inference_mode_enabled()  # whether tensors have version counters
         self.copies = Copies()
         self.checkpoints = 0  # calls of checkpointed functions
+        self.computed_again = False  # do those run a second time, in a backward half?
         self.instead: Callable[..., Any] | None = None  # what `dispatch` does in such a call
         self.unseen: list[torch.Tensor] = []  # leaves of the graph that get no gradient
         self._reals: dict[int, FakeTensor] = {}
@@ -135,8 +137,8 @@ class AtenRecorder(FakeMode):
         if takes_list(func) or is_fused(func):
             with self:
                 return (apart if takes_list(func) else fused)(func, args, kwargs)
-        if func in _OF_CUDNN:
-            return self.of_cudnn(func, args)
+        if func in OF_CUDNN:
+            return of_cudnn(self.dispatch, func, args)
         if func is aten._unsafe_view.default and self.handle(args[0]).base in self.outs:
             func = aten.view.default  # which is written to, and so is what it is a view of
         func, args = _SHARING.get(func, func), from_the_front(func, args)
@@ -163,15 +165,6 @@ class AtenRecorder(FakeMode):
             if func in COPYING:
                 self.copies.note(func, args, kwargs, self.handle(args[0]).base, self.handle(result).base)
         return result
-
-    def of_cudnn(self, func: Any, args: tuple) -> Any:
-        """BatchNorm by cuDNN as PyTorch's own; what cuDNN would keep for the backward pass is empty."""
-        if func is aten.cudnn_batch_norm.default:
-            kept = self.dispatch(aten.empty.memory_format, ([0],), {"dtype": torch.uint8, "device": args[0].device})
-            return *self.dispatch(aten.native_batch_norm.default, args, {}), kept
-        x, gradient, weight, _, _, mean, deviation, epsilon, _ = args
-        given = gradient, x, weight, None, None, mean, deviation, True, epsilon, [True, True, True]
-        return self.dispatch(aten.native_batch_norm_backward.default, given, {})
 
     def number(self, value: Any) -> FakeTensor:
         """A number in the place of the tensor that an operator works on, as torch.func passes it on."""
@@ -383,6 +376,8 @@ class AtenRecorder(FakeMode):
         made = self.create(operator.getitem, (node, index), {}, node.meta["val"][index])
         if index in row_of(node.target).opaque:
             made.meta["opaque"] = True
+        if CHECKPOINTED in node.meta:  # that function may be over by now
+            made.meta[CHECKPOINTED] = node.meta[CHECKPOINTED]
         return made
 
     def replay(self, view: TakenView | None, parent: Handle) -> Node:

@@ -71,12 +71,17 @@ def held(inputs: Sequence[Any], saved: Sequence[int], always: Collection[int] = 
 
 class Replay:
     """`graph` is a captured graph's forward, `joint` what was made of it; made in the state that it was captured in.
+    `numbers`: those of the pair (see there).
     `left` is told what PyTorch does instead of compiled code, and why."""
 
-    def __init__(self, graph: Callable[..., Any], joint: JointGraph, left: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, graph: Callable[..., Any], joint: JointGraph, left: Callable[[str, str], None],
+        numbers: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         self.graph, self.left = graph, left
         self.written = frozenset(k for k, _ in (*joint.aten.mutated, *joint.rewritten))
         self.rewritten = tuple(k for k, _ in joint.rewritten)
+        self.again = self.written & {*numbers}
         self.sources = [_source(joint, position) for _, position in joint.tangents]
         self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
 
@@ -106,6 +111,8 @@ class Replay:
         given = [self.given(k, t) for k, t in enumerate(starts)]
         with self.as_captured():
             outputs = self.graph(*given)
+        for k in self.again:  # which checkpointed functions write to in the pass itself
+            given[k].data = inputs[k]
         pairs = [
             (self.result(source, outputs, given, tangent), tangent)
             for source, tangent in zip(self.sources, tangents, strict=True) if tangent is not None
