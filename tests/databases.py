@@ -26,4 +26,8 @@ def load(name: str) -> types.ModuleType:
         warnings.simplefilter("ignore")
         module = importlib.import_module(f"torch.testing._internal.{name}")
     torch.set_default_dtype(default)  # which PyTorch's own tests change
+    for each in ("common_utils", "opinfo.core"):
+        user = sys.modules.get(f"torch.testing._internal.{each}")
+        if user is not None:  # looks for a TestCase, of which there is none here, for longer than an operator's test takes
+            user.extract_test_fn = lambda: None  # type: ignore[attr-defined]
     return module

@@ -6,6 +6,7 @@ import ast
 import ctypes
 import dataclasses
 import functools
+import inspect
 import itertools
 import linecache
 import types as python_types
@@ -63,8 +64,46 @@ def _widened(handle: Any) -> Any:
     return TensorHandle((handle.data.astype(numpy.uint32) << 16).view(numpy.float32), tl.float32)
 
 
+@functools.cache
+def _builtins(package: Any) -> list[str]:
+    return [name for name, member in inspect.getmembers(package) if tl.core.is_builtin(member)]
+
+
+def _patch_builtin(package: Any, builder: Any, scope: Any) -> None:
+    """For each launch the interpreter would look through all of the language."""
+    for name in _builtins(package):
+        if tl.core.is_builtin(member := getattr(package, name)):  # else a launch is under way
+            interpreter._patch_attr(package, name, member, builder, scope)
+
+
+_numbers = functools.cache(interpreter._get_np_dtype)
+
+
+def _get_np_dtype(kind: Any) -> Any:
+    return numpy.dtype(numpy.uint64) if kind.scalar.is_ptr() else _numbers(kind.scalar)
+
+
+_type_of_values = tl.core._type_for_tuple_values
+
+
+@functools.cache
+def _type_of_shape(*sizes: int) -> Any:
+    return _type_of_values([tl.constexpr(size) for size in sizes])
+
+
+def _type_for_tuple_values(values: Any, fields: Any = None) -> Any:
+    """Each tensor has a shape, whose type is a text: the interpreter would write it for each operation."""
+    sizes = [v.value if type(v) is tl.constexpr else v for v in values]
+    if fields is None and set(map(type, sizes)) <= {int}:
+        return _type_of_shape(*sizes)
+    return _type_of_values(values, fields)
+
+
 InterpreterBuilder.binary_op = _binary_op
 InterpreterBuilder.create_dot = _create_dot
+interpreter._patch_builtin = _patch_builtin
+interpreter._get_np_dtype = _get_np_dtype
+tl.core._type_for_tuple_values = _type_for_tuple_values
 _builder = interpreter.interpreter_builder
 _builder.options = dataclasses.replace(_builder.options, debug=True, sanitize_overflow=False)  # as on a device
 interpreter._patch_lang_tensor = _patch_lang_tensor

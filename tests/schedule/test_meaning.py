@@ -95,7 +95,7 @@ CASES = {
     "matmul between": (lambda x, y: F.relu((x + 1) @ y.t() * 2).sum(-1), (A, B), None),
     "half": (lambda x: torch.softmax(x * 2 + 1, -1), (HALF,), 1),
     "rotate": (lambda x: torch.cat([-x[..., 8:], x[..., :8]], -1) * x, (WIDE,), 1),
-    "causal mask": (lambda x: x.masked_fill(torch.arange(16) > torch.arange(80)[:, None], 0.0), (WIDE,), 1),
+    "causal mask": (lambda x: x.masked_fill(torch.arange(16) > torch.arange(len(x))[:, None], 0.0), (WIDE,), 1),
     "mutation": (lambda x: x.clone().add_(1).mul_(2), (A,), 1),
     "max with indices": (lambda x: x.exp().max(-1), (WIDE,), None),
     "batch norm in training": (lambda x: F.batch_norm(x, None, None, training=True), (IMAGE,), None),
@@ -108,7 +108,7 @@ CASES = {
     "hidden elements": (lambda x: torch.log_softmax(x, -1).exp(), (HIDDEN,), None),
     "nothing but hidden elements": (lambda x: torch.logsumexp(x - float("inf"), -1), (PRIME,), None),
     "readers have an operand": (lambda x, y: _twice(x * y, x), (WIDE, WIDE + 1), 2),
-    "readers have neither": (lambda x, y: _twice(x * y, x.new_ones(80, 16)), (WIDE, WIDE + 1), 3),
+    "readers have neither": (lambda x, y: _twice(x * y, x.new_ones(len(x), 16)), (WIDE, WIDE + 1), 3),
     "one of many": (lambda x, y: _chosen(x, y), (PRIME, torch.arange(-3, 9) * 4), 1),
     "scalar chain": (lambda x: (x.sum() + 1).sin() * x, (A,), None),
 }

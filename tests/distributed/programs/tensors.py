@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 
 import dovetail
 from dovetail.diagnostics.logs import LogSink
-from tests.distributed.programs.common import DEVICE, Blocks, compiles_once, one_step, same_training, train
+from tests.distributed.programs.common import DEVICE, Blocks, compiles_once, names_in, one_step, same_training, train
 
 WORLD = dist.group.WORLD
 
@@ -374,7 +374,7 @@ def case_sums_of_partial_results_are_reduced_once():
         model = same_training(make, wrap, lambda m: dovetail.compile(wrap(m), fullgraph=True), run)
         with torch.profiler.profile() as profile:
             one_step(model, drawn_by(1, 4, 8))
-    made = [event.name for event in profile.events() if event.name.startswith("_c10d_functional::all_reduce")]
+    made = [name for name in names_in(profile) if name.startswith("_c10d_functional::all_reduce")]
     assert len(made) == 2, made  # one forward, one backward: eager mode has three there
 
 
@@ -414,7 +414,7 @@ def kernels_of(function, *inputs, most):
         assert each[1:] == expected[1:]
     with torch.profiler.profile() as profile:
         outcome(compiled, inputs)
-    names = [event.name for event in profile.events()]
+    names = names_in(profile)
     assert any(name.startswith("dovetail graph") for name in names), names
     ran = [name for name in names if name.startswith("k") and name[1].isdigit()]
     assert len(ran) <= most, ran
