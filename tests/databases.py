@@ -28,6 +28,6 @@ def load(name: str) -> types.ModuleType:
     torch.set_default_dtype(default)  # which PyTorch's own tests change
     for each in ("common_utils", "opinfo.core"):
         user = sys.modules.get(f"torch.testing._internal.{each}")
-        if user is not None:  # looks for a TestCase, of which there is none here, for longer than an operator's test takes
+        if user is not None:  # looks for a TestCase, for longer than a test takes
             user.extract_test_fn = lambda: None  # type: ignore[attr-defined]
     return module

@@ -48,7 +48,7 @@ def test_meaning(name, kind, monkeypatch):
             monkeypatch.setattr(follower, "longest", 4)
         monkeypatch.setattr(split, "SHORT", 2 if kind == "shared out" else 1 << 30)
     fn, args, _ = CASES[name]
-    args = [arg[:16] if arg.shape[:1] == (80,) else arg for arg in args]  # each row is interpreted, operation by operation
+    args = [arg[:16] if arg.shape[:1] == (80,) else arg for arg in args]  # each row is interpreted
     program = schedule(lowered(fn, *args), Options())
     items = [spread(item) if isinstance(item, Group) else (item,) for item in program.items]
     program = program.with_items(tuple(itertools.chain.from_iterable(items)))
