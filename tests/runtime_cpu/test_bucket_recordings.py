@@ -12,8 +12,8 @@ import torch
 from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import device_scalars, graphs
 from dovetail.runtime.gpu.bucket_graphs import BucketRecorder
-from dovetail.runtime.gpu.graphs import Recording, _Result
 from dovetail.runtime.gpu.pools import Pool
+from dovetail.runtime.gpu.recordings import RecordedResult, Recording, Unfinished
 from tests.runtime_cpu.simulated import Stream
 
 BUCKETS = (2, 0), (3,), (1,)
@@ -28,7 +28,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = BucketRecorder(lambda *inputs: iter([["plain"]]), facts, print, "title", BUCKETS)
     made.events = []
     fakes: Any = [SimpleNamespace(replay=lambda k=k: made.events.append(k)) for k in range(3)]
-    results = [_Result(constant=value) for value in "abcd"]
+    results = [RecordedResult(constant=value) for value in "abcd"]
     none = torch.empty(0)
     recordings = made.set_of((X,)).recordings
     recordings[()] = Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS, {})
@@ -68,8 +68,8 @@ def test_what_is_read_later_is_not_written_to(recorder: Any) -> None:
 
 def test_a_recording_knows_where_each_bucket_ends(recorder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program cuts it where the next bucket begins to launch."""
-    monkeypatch.setattr(graphs.Unfinished, "begin", lambda made: made.made.append(SimpleNamespace(pool=lambda: None)))
-    monkeypatch.setattr(graphs.Unfinished, "end", lambda made: None)
+    monkeypatch.setattr(Unfinished, "begin", lambda made: made.made.append(SimpleNamespace(pool=lambda: None)))
+    monkeypatch.setattr(Unfinished, "end", lambda made: None)
 
     def program(*inputs: Any) -> Any:
         yield ["a", "b"]
@@ -78,7 +78,7 @@ def test_a_recording_knows_where_each_bucket_ends(recorder: Any, monkeypatch: py
         device_scalars.cut()
         yield ["d"]
 
-    recorder.call, made = program, graphs.Unfinished(None)
+    recorder.call, made = program, Unfinished(None)
     made.begin()
     with device_scalars.kept_in(None, torch.empty(0), made.cut):
         assert recorder.results([X], made) == ["a", "b", "c", "d"]

@@ -163,7 +163,7 @@ class _Recorded:
     """A recording that counts how often it is asked."""
 
     def __init__(self):
-        self.asked, self.good, self.taken = 0, None, None
+        self.asked, self.good, self.taken, self.age = 0, None, None, 0
         self.pool, self.handed, self.unknown = Pool(), Handed({}, None), {}
 
     def is_where_it_was(self, inputs):

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from dovetail.runtime.gpu.graphs import Recording, _Result, _result, handed_out
 from dovetail.runtime.gpu.pools import Pool
+from dovetail.runtime.gpu.recordings import RecordedResult, Recording, handed_out, recorded_result
 
 POOL = torch.arange(6.0)
 
 
-def recorded(*results: _Result) -> Recording:
+def recorded(*results: RecordedResult) -> Recording:
     none, graph = torch.empty(0), object()
     return Recording([graph], {}, {}, None, list(results), Pool(), {}, none, frozenset(), [], {})
 
@@ -24,8 +24,8 @@ def is_free(recording: Recording) -> bool:
     return not recording.handed.busy()
 
 
-def column() -> _Result:
-    return _result(POOL.view(2, 3)[:, 1], [])
+def column() -> RecordedResult:
+    return recorded_result(POOL.view(2, 3)[:, 1], [])
 
 
 def test_each_call_hands_out_a_tensor_of_its_own_over_the_memory() -> None:
@@ -60,7 +60,7 @@ def test_it_is_in_use_as_long_as_anything_refers_to_it(use: Any) -> None:
 @pytest.mark.parametrize("use", [lambda t: t, lambda t: t.detach()[:1], lambda t: t.untyped_storage()])
 def test_the_memory_outlives_the_recording(use: Any) -> None:
     value = torch.arange(3.0)
-    memory, recording = weakref.ref(value), recorded(_result(value, []))
+    memory, recording = weakref.ref(value), recorded(recorded_result(value, []))
     kept = use(handed_out(recording.results, ())[0])
     del value, recording
     gc.collect()
@@ -97,6 +97,7 @@ def test_inference_tensors_are_those_of_calls_in_inference_mode(made_in: bool, c
 
 def test_what_was_given_is_given_back() -> None:
     x = torch.ones(2)
-    assert handed_out([_result(x, [None, x]), _result(None, []), _result(7, [])], (None, x)) == [x, None, 7]
+    results = [recorded_result(x, [None, x]), recorded_result(None, []), recorded_result(7, [])]
+    assert handed_out(results, (None, x)) == [x, None, 7]
     with pytest.raises(RuntimeError, match="view of an input"):
-        _result(x[:1], [x])
+        recorded_result(x[:1], [x])

@@ -185,13 +185,31 @@ def test_gradients_that_are_held_until_the_next_step(training: Training, told: l
         now = training.step(number)
         assert right(now, held)
         held = now
-    assert len(told) <= LAYERS
+    assert len(told) <= LAYERS + 1
     assert pools_of(training.forward) == {pools.taken_in_turns(0, "forward")}
-    assert pools_of(training.backward) == {pools.taken_in_turns(0, "backward")}
+    assert pools.taken_in_turns(0, "steps") not in pools_of(training.backward)
     other = Training(forward_layers(told), backward_layers(told))
     for number in range(4):
         assert right(other.step(number), held)
     assert pools_of(other.forward + other.backward) == {pools.taken_in_turns(0, "steps")}
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_gradient_that_comes_from_elsewhere(
+    small: bool, training: Training, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is copied; a larger one that is expected where it was has all halves recorded once more."""
+    monkeypatch.setattr(graphs, "SMALL", graphs.SMALL * small)
+    starts = [torch.zeros(1) for _ in range(8)]
+    for number in (0, 0, 0, 1, 2, 3, 4):
+        saved = training.passed(number)
+        training.start, start = starts[number], training.start
+        assert right(training.gradients(saved))
+        training.start = start
+        training.held.clear()
+    layers = training.forward + training.backward
+    assert pools_of(layers) == {pools.taken_in_turns(0, "steps")} and len(told) == (not small)
+    assert all(each.taken is not None for each in recordings_of(training.backward))
 
 
 def test_gradients_that_are_accumulated(training: Training) -> None:

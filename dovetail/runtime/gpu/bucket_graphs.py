@@ -10,8 +10,9 @@ import torch
 from dovetail.ir.kernel import Buckets
 from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.call.versions import unchanged, versions
-from dovetail.runtime.gpu.graphs import Call, Recorder, Recording, Unfinished, handed_out
+from dovetail.runtime.gpu.graphs import Call, Recorder
 from dovetail.runtime.gpu.pools import Overwritten
+from dovetail.runtime.gpu.recordings import Recording, Unfinished, handed_out
 
 
 class BucketRecorder(Recorder):

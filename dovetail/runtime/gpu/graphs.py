@@ -21,7 +21,6 @@ a value is not as it must be is cut there: each replay looks at the value before
 from __future__ import annotations
 
 import threading
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -31,16 +30,24 @@ from typing import Any
 
 import torch
 from torch.autograd import profiler
-from torch.utils._pytree import tree_map_only
 
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
-from dovetail.ir.records import dataclass
 from dovetail.ops.own.check import put_off
 from dovetail.runtime.call.overlap import unmoved
 from dovetail.runtime.gpu import device_scalars
 from dovetail.runtime.gpu.parameter_sets import ParameterSet
-from dovetail.runtime.gpu.pools import Handed, Overwritten, Pool, Pooled, over, references_of, taken_in_turns, unowned
+from dovetail.runtime.gpu.pools import Overwritten, Pool, over, references_of, taken_in_turns, unowned
+from dovetail.runtime.gpu.recordings import (
+    OWNED,
+    Recording,
+    Unfinished,
+    addresses_of,
+    handed_out,
+    lying_still,
+    recorded_results,
+    stays,
+)  # fmt: skip
 
 Call = Callable[..., Sequence[Any]]
 #: Recordings of one program and set of parameters: for sizes, and for numbers that are part of it.
@@ -56,77 +63,7 @@ MOVES = 3
 
 #: For one thread at a time on a device's stream of recordings: what another did there would be recorded, and not done.
 _ALONE: dict[torch.device, Any] = defaultdict(threading.RLock)
-_owned: set[int] = set()  # addresses of results in recordings' pools
-_ADDRESS = torch.Tensor.data_ptr
 _NOTHING = nullcontext()
-
-
-@dataclass
-class _Result:
-    """How one result is handed out: from the pool, or one of the caller's tensors."""
-
-    pooled: Pooled | None = None
-    given: int | None = None  # the place of the input that it is
-    constant: Any = None
-    copied: bool = False
-
-
-@dataclass(eq=False)
-class Recording:
-    graphs: list[torch.cuda.CUDAGraph]  # one after the other
-    places: dict[int, int]  # inputs that must be at this address
-    targets: dict[int, torch.Tensor]  # inputs that are copied, and where to
-    memory: torch.Tensor | None  # of numbers
-    results: list[_Result]
-    pool: Pool
-    unknown: dict[int, tuple[int, ...]]  # results of others that may lie in its way: see `Pool.given_back`
-    tables: torch.Tensor  # what batched kernels read
-    owned: frozenset[int]  # inputs that another recording returned
-    ends: list[int]  # how many graphs there are up to the end of each bucket of results
-    checks: dict[int, list[Callable[[], None]]]  # what looks at values behind so many graphs
-    taken: Overwritten | None = None  # what it writes over
-    good: Any = None  # see `overlap.unmoved`: the last call in which all lay where they are expected
-
-    def __post_init__(self) -> None:
-        self.there: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*self.places, slice(0))  # never one alone
-        self.addresses = list(self.places.values())
-        pooled = {k: result.pooled for k, result in enumerate(self.results) if result.pooled is not None}
-        self.handed = Handed(pooled, self.graphs[0])
-
-    def is_where_it_was(self, inputs: Sequence[Any]) -> bool:
-        """Does every input lie where the recording expects it?"""
-        return list(map(_ADDRESS, self.there(inputs)[:-1])) == self.addresses
-
-
-class Unfinished:
-    """A recording in progress: graphs over one pool of memory, which are replayed in this order."""
-
-    def __init__(self, pool: Any) -> None:
-        self.pool = pool
-        self.made: list[torch.cuda.CUDAGraph] = []
-        self.ends: list[int] = []  # how many there were at the end of each bucket of results
-        self.checks: dict[int, list[Callable[[], None]]] = {}  # what looks at values behind so many
-
-    def begin(self) -> None:
-        self.made.append(torch.cuda.CUDAGraph())
-        pool: Any = () if self.pool is None else (self.pool,)
-        self.made[-1].capture_begin(*pool, capture_error_mode="thread_local")  # type: ignore[misc]
-
-    def end(self) -> None:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # between two checks
-            self.made[-1].capture_end()
-
-    def cut(self) -> None:
-        self.end()
-        self.pool = self.made[0].pool()
-        self.begin()
-
-    def check(self, function: Callable[..., None], args: tuple[Any, ...]) -> None:
-        """Ends a graph, behind which each replay looks at the values."""
-        there = tree_map_only(torch.Tensor, lambda t: over(unowned(t.untyped_storage()), t), args)
-        self.checks.setdefault(len(self.made), []).append(partial(function, *there))
-        self.cut()
 
 
 class Recorder:
@@ -182,6 +119,8 @@ class Recorder:
         recording = own.recordings.get(key)
         if recording is None:
             return self.first(own, key, inputs)
+        if recording.age != recording.pool.age:
+            return self.anew(own, key, recording, inputs, lying_still(recording, inputs))
         if (good is None or good is not recording.good) and not recording.is_where_it_was(inputs):
             return self.moved(own, key, recording, inputs)
         recording.good = good
@@ -234,11 +173,11 @@ class Recorder:
             if len(own.seen) >= MOST or len(self.sets) > SETS:
                 return self.plain(inputs)
             return self.alone(lambda: self.noted(own, key, inputs), inputs)
-        same = {k for k, address in _addresses(inputs).items() if before.get(k) == address or address in _owned}
+        same = {k for k, address in addresses_of(inputs).items() if before.get(k) == address or address in OWNED}
         return self.record(own, key, inputs, same - self.facts.moving, self.pool)
 
     def noted(self, own: ParameterSet, key: Any, inputs: list) -> Sequence[Any]:
-        own.seen[key] = _addresses(inputs)
+        own.seen[key] = addresses_of(inputs)
         torch.cuda.empty_cache()  # of what came before, which the stream of recordings cannot use
         self.words = 0
         return self.aside(inputs)
@@ -272,13 +211,25 @@ class Recorder:
 
     def moved(self, own: ParameterSet, key: Any, recording: Recording, inputs: list) -> Sequence[Any]:
         """An input is somewhere else: what another program returned without its recording, or it will move again."""
-        there = _addresses(inputs)
-        changed = {k for k, address in recording.places.items() if there[k] != address}
-        if any(there[k] not in _owned for k in changed & recording.owned) or own.moves.get(key, 0) >= MOVES:
+        same = lying_still(recording, inputs)
+        if not recording.owned <= same or own.moves.get(key, 0) >= MOVES:
             return self.plain(inputs)
         own.moves[key] = own.moves.get(key, 0) + 1
-        followed = {k for k in changed if there[k] in _owned}
-        return self.record(own, key, inputs, set(recording.places) - changed | followed, recording.pool)
+        return self.anew(own, key, recording, inputs, same)
+
+    def anew(self, own: ParameterSet, key: Any, recording: Recording, inputs: list, same: set[int]) -> Sequence[Any]:
+        """Recorded again in its pool, if what it is given lies in recordings as before. Where it wrote over what
+        PyTorch has given away since, all halves of steps are, from the next forward pass on."""
+        if not recording.owned <= same:
+            return self.plain(inputs)
+        overwritten = () if recording.taken is None else recording.taken.places
+        if not any(self.steps.knows(inputs[k]) for k in overwritten) or self.written_over(inputs, same):
+            return self.record(own, key, inputs, same, recording.pool)
+        if recording.age == recording.pool.age:
+            recording.pool.age += 1
+            recording.places = {k: address for k, address in recording.places.items() if k in same}
+            self.report("a call without its CUDA graph: the next step is recorded anew")
+        return self.plain(inputs)
 
     def occupied(
         self, own: ParameterSet, key: Any, recording: Recording, busy: set[int], inputs: list
@@ -291,7 +242,7 @@ class Recorder:
             self.report("a call without its CUDA graph: results of the call before are still in use")
             return self.plain(inputs)
         self.copied |= busy
-        return self.record(own, key, inputs, set(recording.places), recording.pool)
+        return self.anew(own, key, recording, inputs, set(recording.places))
 
     # ------------------------------------------------------------ recording
 
@@ -304,7 +255,7 @@ class Recorder:
         state = generator.clone_state()
         torch.cuda.empty_cache()  # of calls without a recording, which has memory of its own
         try:
-            recording = self.recorded(inputs, same, *self.place(inputs, same, pool))
+            recording = self.recorded(inputs, *self.place(inputs, same, pool))
         except (RuntimeError, NotImplementedError) as error:
             self.off = True
             self.report(f"no CUDA graph: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
@@ -317,15 +268,22 @@ class Recorder:
         own.recordings[key] = recording
         return self.replay(recording, inputs)
 
-    def place(self, inputs: list, same: set[int], pool: Pool) -> tuple[Pool, Overwritten | None]:
-        """Where it is recorded, in the pool if there is room, and what it may write over there."""
-        if self.counts and pool in (self.pool, self.steps):
-            taken = self.steps.taken([i if k in same else None for k, i in enumerate(inputs)], self.counts)
-            if taken is not None:
-                return self.steps, taken
+    def place(self, inputs: list, same: set[int], pool: Pool) -> tuple[set[int], Pool, Overwritten | None]:
+        """Which inputs stay where they are; where it is recorded, in the pool if there is room; and what it may write
+        over there. Then small gradients are copied: wherever they will be, it is not recorded again."""
+        taken = self.written_over(inputs, same) if pool in (self.pool, self.steps) else None
+        if taken is not None:
+            small = {k for k in same if inputs[k].nbytes <= SMALL and not stays(inputs[k])}
+            return same - small, self.steps, taken
         if pool is self.steps and (self.keeps or not self.facts.saved):
             pool = self.turns("forward" if self.facts.saved else "backward")
-        return (pool if pool.has_room() else Pool()), None
+        return same, pool if pool.has_room() else Pool(), None
+
+    def written_over(self, inputs: list, same: set[int]) -> Overwritten | None:
+        """What the program may write over."""
+        if not self.counts:
+            return None
+        return self.steps.taken([i if k in same else None for k, i in enumerate(inputs)], self.counts)
 
     def recorded(self, inputs: list, same: set[int], pool: Pool, taken: Overwritten | None) -> Recording:
         device = self.facts.device
@@ -352,10 +310,10 @@ class Recorder:
                 table.copy_(words)
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
-        results = _results(found, given if taken is None else taken.others(given))
-        owned = frozenset(k for k, address in places.items() if address in _owned)
+        results = recorded_results(found, given if taken is None else taken.others(given))
+        owned = frozenset(k for k, address in places.items() if address in OWNED)
         copies = {k: over(unowned(target.untyped_storage()), target) for k, target in targets.items()}
-        told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks, taken
+        told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks, taken, pool.age
         recording = Recording(graphs.made, places, copies, *told)
         pool.add(recording, graphs.made[0].pool())
         if pool is self.steps and self.facts.saved:
@@ -406,10 +364,6 @@ class Recorder:
             torch._C._increment_version(still)
 
 
-def _addresses(inputs: Sequence[Any]) -> dict[int, int]:
-    return {k: i.data_ptr() for k, i in enumerate(inputs) if isinstance(i, torch.Tensor)}
-
-
 def _bytes(values: Sequence[Any]) -> int:
     return sum(v.nbytes for v in values if isinstance(v, torch.Tensor))
 
@@ -457,36 +411,3 @@ def _like(tensor: torch.Tensor) -> torch.Tensor:
     if any(n > 1 and s == 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)):
         raise RuntimeError("an input's elements share memory")
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-
-
-def _results(found: Sequence[Any], given: list) -> list[_Result]:
-    """How what a recording gives is handed out."""
-    results = [_result(value, given) for value in found]
-    _owned.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
-    return results
-
-
-def _result(value: Any, given: list) -> _Result:
-    if not isinstance(value, torch.Tensor):
-        return _Result(constant=value)
-    for k, tensor in enumerate(given):
-        if tensor is value:
-            return _Result(given=k)
-    storage = value.untyped_storage()
-    if any(isinstance(t, torch.Tensor) and t.untyped_storage().data_ptr() == storage.data_ptr() for t in given):
-        raise RuntimeError("a result is a view of an input")
-    return _Result(Pooled(value))
-
-
-def handed_out(results: Sequence[_Result], inputs: Sequence[Any]) -> list:
-    inference = torch.is_inference_mode_enabled()
-    found: list[Any] = []
-    for result in results:
-        pooled = result.pooled
-        if pooled is None:
-            found.append(result.constant if result.given is None else inputs[result.given])
-        elif result.copied:
-            found.append(pooled.tensor.clone())
-        else:
-            found.append(pooled.made() if inference else pooled.tensor.data)
-    return found

@@ -125,8 +125,10 @@ class Pool:
 
     The next replay is `behind` these streams: of the last one, and where what lay in its way may still be read. `lock`:
     for one thread at a time. `saved`: by address, what `forward` programs have saved for backward programs, which may
-    write over it.
+    write over it. Recordings of another `age` are to be made anew.
     """
+
+    age = 0
 
     def __init__(self, lock: Any = None) -> None:
         self.lock = lock or threading.Lock()
@@ -156,11 +158,16 @@ class Pool:
             return None
         found: dict[Handed, dict[int, int]] = {}
         for k, value in enumerate(inputs):
-            handed = self.saved.get(value.data_ptr()) if isinstance(value, torch.Tensor) else None
-            place = None if handed is None else handed.place_of(value)
-            if handed is not None and place is not None and Overwritten(handed, {k: place}).is_last(counts):
+            handed, place = self.knows(value) or (None, 0)
+            if handed is not None and Overwritten(handed, {k: place}).is_last(counts):
                 found.setdefault(handed, {})[k] = place
         return Overwritten(*max(found.items(), key=lambda item: len(item[1]))) if found else None
+
+    def knows(self, value: Any) -> tuple[Handed, int] | None:
+        """Who has saved it, and its place."""
+        handed = self.saved.get(value.data_ptr()) if isinstance(value, torch.Tensor) else None
+        place = None if handed is None else handed.place_of(value)
+        return None if handed is None or place is None else (handed, place)
 
     def saves(self, forward: Any, handed: Handed, places: Sequence[int]) -> None:
         """These results are for a backward program alone."""
