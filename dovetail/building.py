@@ -87,8 +87,8 @@ def _build(
     aten: AtenGraph, consumes: bool, options: Options, events: Events, prefix: str, waits: str = "",
     moving: Sequence[int] = (), own: bool = False, unfold: Change | None = None, divide: Divide | None = None,
 ) -> Single:  # fmt: skip
-    """`waits`: operators in whose results sizes are read before this program runs, and after it. `moving`: inputs that
-    are made anew for each call. `own`: are the others those of the compiled function?"""
+    """`waits`: operators in whose results sizes are read before this program runs, and after it, if it has any sizes.
+    `moving`: inputs that are made anew for each call. `own`: are the others those of the compiled function?"""
     for inner in subprograms(aten):
         inner.built = tuple(build(g, False, options, events, own=False) for g in inner.graphs)
         inner.callables = tuple(
@@ -125,7 +125,8 @@ def _build(
     if not any(traits(d).records for d in devices(scheduled)):
         return Single(text, prefix, consumes)
     facts = replace(graph_facts(scheduled, saved, consumes), moving=frozenset(moving), own=own)
-    return Single(text, prefix, consumes, OnGpu(facts, unrecorded(scheduled, options, waits), scheduled))
+    why = unrecorded(scheduled, options, waits if scheduled.sizes else "")
+    return Single(text, prefix, consumes, OnGpu(facts, why, scheduled))
 
 
 def scheduled_loops(

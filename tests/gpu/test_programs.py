@@ -304,6 +304,27 @@ def test_values_that_a_recording_looks_at(inner, capsys):
     assert "no CUDA graph" not in capsys.readouterr().err
 
 
+def test_what_depends_on_no_size_that_is_found_out_is_recorded(capsys):
+    """Here a number is looked at, and that is all."""
+
+    def fn(x, w, lengths):
+        y = torch.softmax(x @ w, -1)
+        torch._check(lengths.max().item() <= 32)
+        return F.layer_norm((y @ w).relu(), y.shape[-1:]) + x
+
+    compiled, w = dovetail.compile(fn, fullgraph=True), _randn(64, 64)
+    dovetail.set_logs(perf_hints=True)
+    for number in range(8):
+        x, lengths = _randn(32, 64), torch.tensor([3, 33 if number == 5 else 20 + number], device="cuda")
+        if number == 5:
+            with pytest.raises(RuntimeError):
+                compiled(x, w, lengths)
+        else:
+            torch.testing.assert_close(compiled(x, w, lengths), fn(x, w, lengths))
+    dovetail.set_logs()
+    assert "no CUDA graph" not in capsys.readouterr().err
+
+
 def test_a_thread_that_is_new_to_cuda(monkeypatch):
     """The driver knows no context there; PyTorch's allocator does not ask it."""
     monkeypatch.setattr(cuda_graphs, "FEWEST", 1 << 30)

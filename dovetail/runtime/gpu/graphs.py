@@ -173,8 +173,9 @@ class Recorder:
             if len(own.seen) >= MOST or len(self.sets) > SETS:
                 return self.plain(inputs)
             return self.alone(lambda: self.noted(own, key, inputs), inputs)
-        same = {k for k, address in addresses_of(inputs).items() if before.get(k) == address or address in OWNED}
-        return self.record(own, key, inputs, same - self.facts.moving, self.pool)
+        still = {k for k, address in addresses_of(inputs).items() if before.get(k) == address} - self.facts.moving
+        owned = {k for k, address in addresses_of(inputs).items() if address in OWNED}
+        return self.record(own, key, inputs, still | owned, self.pool)
 
     def noted(self, own: ParameterSet, key: Any, inputs: list) -> Sequence[Any]:
         own.seen[key] = addresses_of(inputs)
