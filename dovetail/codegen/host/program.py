@@ -83,7 +83,8 @@ class Host:
         self.families: dict[str, list[str]] = {}  # the names of a buffer's views, by its own
         for name, root in self.roots.items():
             self.families.setdefault(root, [root]).append(name)
-        self.kept = set(program.constants) if consumes else {b.name for b in program.inputs}
+        written = {old.name for old, _ in program.mutated}
+        self.kept = {*program.constants, *written} if consumes else {b.name for b in program.inputs}
         self.view_of: dict[str, View] = {}
         groups = (item for item in program.items if isinstance(item, (Group, Batch)))
         self.overwriting = {name for group in groups for name in writes(group) if name in self.roots}
