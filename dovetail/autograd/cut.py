@@ -19,7 +19,7 @@ import torch.fx
 from dovetail.ir.aten import CHECKPOINTED, KEPT, NotDifferentiable
 from dovetail.ir.devices import traits
 from dovetail.ir.records import dataclass
-from dovetail.ops.aten_nodes import is_library, is_view, large, library_readers, nbytes
+from dovetail.ops.aten_nodes import is_library, is_view, large, library_readers, memory_of, nbytes
 from dovetail.ops.calls.effects import finds_out
 from dovetail.ops.calls.schema import bound, facts
 from dovetail.ops.table import row_of
@@ -206,11 +206,3 @@ def _cost(node: Node, depth: int, written: set[Node], backward_nodes: set[Node])
 def _in_memory(node: Node, backward_nodes: set[Node]) -> bool:
     """Does a library make or read the value, so that it is in memory whether it is kept or not?"""
     return is_library(_maker(node)) or any(reader not in backward_nodes for reader in library_readers(node))
-
-
-def memory_of(node: Node) -> Node:
-    """The node whose memory this one is a view of."""
-    while is_view(node):
-        node = node.args[0]  # type: ignore[assignment]
-    return node
-

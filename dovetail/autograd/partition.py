@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from dovetail.autograd.cut import NUMBERS, Choice, choose, memory_of
+from dovetail.autograd.cut import NUMBERS, Choice, choose
 from dovetail.autograd.written_again import written_again
 from dovetail.ir.aten import (
     CHECKPOINTED,
@@ -33,7 +33,7 @@ from dovetail.ir.aten import (
     output_of,
     parts_of,
 )
-from dovetail.ops.aten_nodes import relu_argument
+from dovetail.ops.aten_nodes import memory_of, relu_argument
 from dovetail.ops.calls.effects import has_effect
 from dovetail.ops.calls.schema import facts
 from dovetail.ops.fake.symbolic.symbols_in_graph import unknown_sizes

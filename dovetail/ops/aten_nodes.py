@@ -69,3 +69,10 @@ def relu_argument(node: Node) -> Node | None:
     argument = result.args[0]
     whole = isinstance(threshold, (int, float)) and threshold >= 0
     return argument if whole and isinstance(argument, Node) else None
+
+
+def memory_of(node: Node) -> Node:
+    """The node whose memory this one is a view of."""
+    while is_view(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node

@@ -21,6 +21,7 @@ from dovetail.normalize.passes.max_pools import write_out_pools
 from dovetail.normalize.passes.no_ops import fold
 from dovetail.normalize.passes.origins import compute_where_wanted
 from dovetail.normalize.passes.permutations import read_at_inverses
+from dovetail.normalize.passes.protect_kept import protect, relied_on
 from dovetail.normalize.passes.random_numbers import draw_in_kernels
 from dovetail.normalize.passes.redraws import draw_again
 from dovetail.normalize.passes.relu_masks import look_at_arguments
@@ -32,11 +33,13 @@ from dovetail.options import Options
 
 def simplify_joint(joint: JointGraph, options: Options) -> JointGraph:
     """The same for forward and backward together, of which more may be computed again."""
+    relied = relied_on(joint)
     expose_norms(joint.aten)
     if options.numerics != "eager":
         expose_logs(joint.aten)
     simplify(joint.aten, options, joint.backward)
     draw_again(joint.aten)
+    protect(joint, relied)
     return joint
 
 
