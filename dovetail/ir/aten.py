@@ -85,6 +85,11 @@ def related(tensor: torch.Tensor, view: bool) -> torch.Tensor:
     return torch.ops.aten.alias.default(tensor) if view else tensor.detach()
 
 
+def numbers(tensors: list[torch.Tensor]) -> list[int]:
+    """Those of tensors on a device, which each hold one."""
+    return torch.stack([tensor.reshape(()) for tensor in tensors]).tolist()
+
+
 class Subprogram:
     """An operator of ours, which may run graphs, as branches or loops do; stands where an OpOverload would.
 

@@ -20,7 +20,8 @@ import torch.fx
 
 from dovetail.errors import Unsupported
 from dovetail.ir import dims
-from dovetail.ir.aten import AtenGraph, Subprogram, related
+from dovetail.ir.aten import AtenGraph, Subprogram, numbers, related
+from dovetail.ir.devices import HOST
 from dovetail.ir.dims import Dim, Symbol
 from dovetail.ir.dimvalues import bind
 from dovetail.ir.staged import LayoutCheck, Learn, Part, Ref, SizeCheck, Staged, StagedCall, Step
@@ -91,10 +92,21 @@ class StageSplitter:
             own = {k: n for k, n in left.items() if n in contents[level] and self.writes_itself(k, level, last)}
             left = {k: n for k, n in left.items() if k not in own}
             self.part(level, contents[level], results, own)
-            for node in self.nodes:
-                if node in self.finders and self.level[node] == level + 1:
-                    self.find(node)
+            found = [n for n in self.nodes if n in self.finders and self.level[n] == level + 1]
+            self.read_together([n for n in found if _waits_for_integer(n)])
+            for node in found:
+                self.find(node)
         return left
+
+    def read_together(self, finders: list[Node]) -> None:
+        """Waits for the device once for all these numbers."""
+        if len(finders) < 2:
+            return
+        name = f"{finders[0].name}_and_others"
+        self.steps.append(StagedCall(name, numbers, ([self.argument(n.args[0]) for n in finders],)))
+        for k, node in enumerate(finders):
+            self.steps.append(StagedCall(node.name, operator.getitem, (Ref(name), k)))
+            self.made.add(node)
 
     # ------------------------------------------------------------ inputs that are written to
 
@@ -250,7 +262,8 @@ class StageSplitter:
 
     def find(self, node: Node) -> None:
         val = node.meta["val"]
-        self.call(node)
+        if node not in self.made:
+            self.call(node)
         if self.sizes is not None:
             several = isinstance(val, (tuple, list))
             self.learn(((f"{node.name}[{k}]", v) for k, v in enumerate(val)) if several else [(node.name, val)])
@@ -283,6 +296,14 @@ class StageSplitter:
         for node in inputs:
             pairs += [(text, _node(size).dim) for text, size in _places(node.name, node.meta["val"])]
         return bind(pairs)
+
+
+def _waits_for_integer(finder: Node) -> bool:
+    """Does it find out one integer, for which a device is waited for?"""
+    if finder.target is not torch.ops.aten._local_scalar_dense.default:
+        return False
+    held: Any = finder.args[0]
+    return held.meta["val"].dtype is torch.int64 and held.meta["val"].device != HOST
 
 
 def _placeholder(graph: torch.fx.Graph, node: Node) -> Node:
