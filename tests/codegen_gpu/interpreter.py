@@ -99,10 +99,26 @@ def _type_for_tuple_values(values: Any, fields: Any = None) -> Any:
     return _type_of_values(values, fields)
 
 
+def _generic_reduce(self: Any, given: Any) -> list[Any]:
+    """Neighbours first, as devices do, and all of them at once: the interpreter takes elements one by one."""
+    flat, axis = self.unravel(given, self.axis)
+    kinds = [each.dtype for each in flat]
+    left = [numpy.moveaxis(each.handle.data, axis, 0) for each in flat]
+    while len(left[0]) > 1:
+        pairs = [(data[side::2], kind) for side in (0, 1) for data, kind in zip(left, kinds, strict=True)]
+        found = self.combine_fn.fn(*(self.to_tensor(data, kind) for data, kind in pairs))
+        found, shape = found if isinstance(found, tuple) else (found,), left[0][::2].shape
+        left = [numpy.broadcast_to(getattr(each, "handle", each).data, shape) for each in found]
+    kept = [1] * len(given[0].shape) if self.axis is None else numpy.expand_dims(left[0][0], axis).shape
+    results = [data[0].reshape(kept) if self.keep_dims else data[0] for data in left]
+    return [self.to_tensor(data, kind) for data, kind in zip(results, kinds, strict=True)]
+
+
 InterpreterBuilder.binary_op = _binary_op
 InterpreterBuilder.create_dot = _create_dot
 interpreter._patch_builtin = _patch_builtin
 interpreter._get_np_dtype = _get_np_dtype
+interpreter.ReduceOps.generic_reduce = _generic_reduce
 tl.core._type_for_tuple_values = _type_for_tuple_values
 _builder = interpreter.interpreter_builder
 _builder.options = dataclasses.replace(_builder.options, debug=True, sanitize_overflow=False)  # as on a device

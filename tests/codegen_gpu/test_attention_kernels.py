@@ -37,6 +37,7 @@ def launched(monkeypatch):
         return launched_template(given, code, sizes)
 
     monkeypatch.setattr(flex, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True, raising=False)  # eager mode compiles, too
     monkeypatch.setattr(fused, "on_gpu", lambda _: True)
     monkeypatch.setattr(templates, "blocks", lambda *_: Tiles(16, 16, 4, 1))
     monkeypatch.setattr(launches, "run", run)
