@@ -8,15 +8,15 @@ when all of them are there.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 from torch import distributed, nn
 
+from dovetail.ir.sharded import sharded
+
 FIRST = 1 << 20  # bytes of the first bucket, which is small, so that sending begins early,
 OTHERS = 25 << 20  # and of each later one: the defaults of `DistributedDataParallel`
-_STATES, _SHARDING = "torch.distributed._composable_state", "torch.distributed.fsdp._fully_shard._fsdp_state"
 
 
 def bucket_bytes(fn: Any, given: Iterable[Any]) -> tuple[int, int] | None:
@@ -24,18 +24,11 @@ def bucket_bytes(fn: Any, given: Iterable[Any]) -> tuple[int, int] | None:
     arguments; None where nobody waits for them."""
     several = distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
     replicas = nn.parallel.DistributedDataParallel._get_active_ddp_module() if several else None
-    waits = several and (replicas is not None or not _sharded())
+    waits = several and (replicas is not None or not sharded())
     if not waits and not _has_hooks((fn, getattr(fn, "__self__", None), *given)):
         return None
     others = OTHERS if replicas is None else int(replicas.bucket_bytes_cap)
     return min(FIRST, others), others
-
-
-def _sharded() -> bool:
-    """Are there modules that `fully_shard` has been given?"""
-    kind = getattr(sys.modules.get(_SHARDING), "FSDPState", None)
-    states = getattr(sys.modules.get(_STATES), "_module_state_mapping", {})
-    return kind is not None and any(isinstance(reference(), kind) for reference in [*states.values()])
 
 
 def _has_hooks(values: Iterable[Any]) -> bool:

@@ -301,7 +301,8 @@ def test_the_trace_for_perfetto_has_stages_within_compilations(folder) -> None:
     page(folder)
     slices = [event for event in chrome(folder) if event["ph"] == "X"]
     whole, *stages = slices
-    assert whole["name"].endswith("<lambda>") and stages[0]["name"] == "capture"
+    first, *_ = [each["name"] for each in stages if each["name"] != "imports"]  # of a process's first compilation
+    assert whole["name"].endswith("<lambda>") and first == "capture"
     ends = whole["ts"] + whole["dur"]
     assert all(whole["ts"] <= s["ts"] and s["ts"] + s["dur"] <= ends + 1 and s["dur"] > 0 for s in stages)
 

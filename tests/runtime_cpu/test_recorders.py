@@ -345,6 +345,23 @@ def test_parameters_that_are_gathered_elsewhere_in_each_step(told: list[str]) ->
     assert not told and [[*recording.targets] for recording in recordings_of([layer])] == [[1]] * LAYERS
 
 
+def test_gathered_parameters_that_lie_at_one_place_for_a_while(
+    told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the first two steps, where an allocator is asked for the same, and not later: nothing is recorded again."""
+    layer, (weight,), start, made = scaled(told), weights(1), torch.ones(1), []
+    monkeypatch.setattr(graphs, "gathered", lambda: {id(weight)})
+    record = layer.recorded
+    layer.recorded = lambda *args: made.append(0) or record(*args)
+    steps = [torch.full((1,), 2.0 + max(number, 1)) for number in range(6)]
+    steps[1] = steps[0]
+    for now in steps:
+        weight.data = now
+        assert layer(start, weight)[0].item() == now.item()
+    assert len(made) == 1 and not told
+    assert [[*recording.targets] for recording in recordings_of([layer])] == [[1]]
+
+
 def test_sets_that_are_gone_leave_nothing(told: list[str]) -> None:
     layer, start = scaled(told), torch.ones(1)
     for _ in range(4):

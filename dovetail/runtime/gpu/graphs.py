@@ -33,6 +33,7 @@ from torch.autograd import profiler
 
 from dovetail.ir.launch import GraphFacts
 from dovetail.ir.profiled import region
+from dovetail.ir.sharded import gathered
 from dovetail.ops.own.check import put_off
 from dovetail.runtime.call.overlap import unmoved
 from dovetail.runtime.gpu import device_scalars
@@ -173,8 +174,10 @@ class Recorder:
             if len(own.seen) >= MOST or len(self.sets) > SETS:
                 return self.plain(inputs)
             return self.alone(lambda: self.noted(own, key, inputs), inputs)
-        still = {k for k, address in addresses_of(inputs).items() if before.get(k) == address} - self.facts.moving
-        owned = {k for k, address in addresses_of(inputs).items() if address in OWNED}
+        there, moving = addresses_of(inputs), gathered()
+        still = {k for k, address in there.items() if before.get(k) == address and id(inputs[k]) not in moving}
+        still -= self.facts.moving
+        owned = {k for k, address in there.items() if address in OWNED}
         return self.record(own, key, inputs, still | owned, self.pool)
 
     def noted(self, own: ParameterSet, key: Any, inputs: list) -> Sequence[Any]:

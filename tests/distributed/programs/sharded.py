@@ -13,7 +13,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import dovetail
-from tests.distributed.programs.common import DEVICE, Blocks, batches, compiles_once, same_training, state, train
+from dovetail.ir.sharded import gathered
+from tests.distributed.programs.common import DEVICE, Block, Blocks, batches, compiles_once, same_training, state, train
 
 
 def sharded(model: nn.Module, **given) -> nn.Module:
@@ -131,6 +132,22 @@ def case_gradients_of_a_module_come_together():
     model = compiled_then_sharded(Blocks(1, width=512).to(DEVICE))  # 2 MiB for each of a block's weights
     found = nodes(model(batches(1)[0]).grad_fn)
     assert "CompiledFunctionBackward" in found and "LaterBackward" not in found, found
+
+
+def case_gathered_parameters_are_known():
+    seen = []
+
+    class Looking(Block):
+        def forward(self, x):
+            seen.append({id(p) in gathered() for p in self.parameters()})
+            return super().forward(x)
+
+    model = nn.Sequential(Looking(), Looking()).to(DEVICE)
+    for block in model:
+        fully_shard(block)
+    for batch in batches(2, 4, 16):
+        model(batch).sum().backward()
+    assert seen == [{True}] * 4 and not {id(p) for p in model.parameters()} & gathered()
 
 
 def nodes(last) -> set[str]:
