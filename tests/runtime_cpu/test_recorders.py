@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import threading
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from dovetail.ir.launch import GraphFacts
 from dovetail.runtime.gpu import graphs, pools
 from dovetail.runtime.gpu.graphs import Recorder
 from dovetail.runtime.gpu.pools import over, unowned
+from dovetail.runtime.gpu.recordings import OWNED
 from tests.runtime_cpu.simulated import BLOCKS, CPU, Memory, Stream
 
 STREAM = Stream()
@@ -293,6 +295,26 @@ def test_moved_inputs_are_copied_to_memory_of_the_pool(forward: list[Recorder]) 
         assert [tensor.item() for tensor in first(kept[-1])] == [number * 2, number]
     (recording,) = recordings_of([first])
     assert not recording.places and [*recording.targets] == [0]
+
+
+def test_what_recordings_have_given_back_is_anybodys(training: Training, told: list[str]) -> None:
+    """A gradient that lies there later is expected there by nobody."""
+    others = {*OWNED}
+    for number in range(3):
+        assert right(training.step(number))
+    kept = training.gradients(training.passed(3))
+    training.held.clear()
+    for recording in recordings_of(training.forward + training.backward):
+        recording.graphs[0].again = lambda: None  # CUDA's do not know the recorder
+    del recording
+    training.forward.clear()
+    training.backward.clear()
+    gc.collect()
+    assert right(kept)
+    kept.clear()
+    pools.taken_in_turns.cache_clear()
+    gc.collect()
+    assert {*OWNED} <= others
 
 
 # ---------------------------------------------------------------- one program for several sets of parameters

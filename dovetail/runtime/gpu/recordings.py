@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.utils._pytree import tree_map_only
@@ -14,8 +15,9 @@ from torch.utils._pytree import tree_map_only
 from dovetail.ir.records import dataclass
 from dovetail.runtime.gpu.pools import Handed, Overwritten, Pool, Pooled, over, unowned
 
-#: Addresses of results in recordings' pools.
-OWNED: set[int] = set()
+#: By address, whose results lie there: of recordings that there are, and of others as long as their results are in use.
+#: What has been given back since is anybody's.
+OWNED: WeakValueDictionary[int, Handed] = WeakValueDictionary()
 _ADDRESS = torch.Tensor.data_ptr
 
 
@@ -51,6 +53,7 @@ class Recording:
         self.addresses = list(self.places.values())
         pooled = {k: result.pooled for k, result in enumerate(self.results) if result.pooled is not None}
         self.handed = Handed(pooled, self.graphs[0])
+        OWNED.update({each.tensor.data_ptr(): self.handed for each in pooled.values()})
 
     def is_where_it_was(self, inputs: Sequence[Any]) -> bool:
         """Does every input lie where the recording expects it?"""
@@ -105,9 +108,7 @@ def stays(tensor: torch.Tensor) -> bool:
 
 def recorded_results(found: Sequence[Any], given: list) -> list[RecordedResult]:
     """How what a recording gives is handed out."""
-    results = [recorded_result(value, given) for value in found]
-    OWNED.update(result.pooled.tensor.data_ptr() for result in results if result.pooled is not None)
-    return results
+    return [recorded_result(value, given) for value in found]
 
 
 def recorded_result(value: Any, given: list) -> RecordedResult:
