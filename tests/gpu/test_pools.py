@@ -165,9 +165,12 @@ def test_layers_hold_little_more_than_without_recordings() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_model_holds_no_more_than_eagerly(late: bool) -> None:
+def test_a_model_holds_little_more_than_without_recordings(late: bool) -> None:
     """Gradients lie where activations lay, though passes are recorded one by one."""
-    recorded, plain = compared(lambda: dovetail.compile(wide(late)), lambda: wide(late))
+    recorded, plain = compared(
+        lambda: dovetail.compile(wide(late)),
+        lambda: dovetail.compile(wide(late), options={"cudagraphs": False}),
+    )
     assert recorded < 1.1 * plain, (recorded, plain)
 
 
