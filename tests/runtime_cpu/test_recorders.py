@@ -288,6 +288,25 @@ def test_one_thread_at_a_time_uses_the_stream_of_recordings() -> None:
     assert others[0].sets[()].seen
 
 
+def test_inputs_that_a_first_call_lets_go_of_are_not_given_to_other_streams_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = []
+
+    class Known(torch.Tensor):
+        def record_stream(self, stream: Any) -> None:
+            told.append((id(self), stream))
+
+    def empties(box: list) -> list:
+        assert told == [(id(value), STREAM) for value in box[:2]]
+        box.clear()
+        return []
+
+    monkeypatch.setattr(Recorder, "counted", lambda self, call: call())
+    box = [torch.ones(2).as_subclass(Known), torch.ones(3).as_subclass(Known), 7]
+    assert not Recorder(lambda *inputs: [], GraphFacts(CPU), print, emptying=empties).of_list(box) and not box
+
+
 def test_moved_inputs_are_copied_to_memory_of_the_pool(forward: list[Recorder]) -> None:
     first, kept = forward[0], []
     for number in range(4):

@@ -197,7 +197,10 @@ class Recorder:
             lock.release()
 
     def aside(self, inputs: list) -> Any:
-        """A call on the stream of recordings."""
+        """A call on the stream of recordings, which may let go of inputs before it has read them."""
+        for value in inputs:
+            if isinstance(value, torch.Tensor) and value.device == self.facts.device:
+                value.record_stream(_stream(self.facts.device))
         return self.counted(lambda: self.plain(inputs))
 
     def counted(self, call: Callable[[], Sequence[Any]]) -> Sequence[Any]:
