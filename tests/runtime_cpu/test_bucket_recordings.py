@@ -31,7 +31,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Any:
     results = [RecordedResult(constant=value) for value in "abcd"]
     none = torch.empty(0)
     recordings = made.set_of((X,)).recordings
-    recordings[()] = Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, frozenset(), ENDS, {})
+    recordings[()] = Recording(fakes, {0: X.data_ptr()}, {}, None, results, Pool(), {}, none, ENDS, {})
     return made
 
 

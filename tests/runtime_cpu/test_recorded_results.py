@@ -17,7 +17,7 @@ POOL = torch.arange(6.0)
 
 def recorded(*results: RecordedResult) -> Recording:
     none, graph = torch.empty(0), object()
-    return Recording([graph], {}, {}, None, list(results), Pool(), {}, none, frozenset(), [], {})
+    return Recording([graph], {}, {}, None, list(results), Pool(), {}, none, [], {})
 
 
 def is_free(recording: Recording) -> bool:

@@ -46,7 +46,7 @@ from dovetail.runtime.gpu.recordings import (
     addresses_of,
     handed_out,
     lying_still,
-    recorded_results,
+    recorded_result,
     stays,
 )  # fmt: skip
 
@@ -317,10 +317,10 @@ class Recorder:
                 table.copy_(words)
         torch.cuda.current_stream(device).wait_stream(stream)
         places = {k: i.data_ptr() for k, i in enumerate(inputs) if k in same}
-        results = recorded_results(found, given if taken is None else taken.others(given))
-        owned = frozenset(k for k, address in places.items() if address in OWNED)
+        others = given if taken is None else taken.others(given)
+        results = [recorded_result(value, others) for value in found]
         copies = {k: over(unowned(target.untyped_storage()), target) for k, target in targets.items()}
-        told = memory, results, pool, unknown, space, owned, graphs.ends, graphs.checks, taken, pool.age
+        told = memory, results, pool, unknown, space, graphs.ends, graphs.checks, taken, pool.age
         recording = Recording(graphs.made, places, copies, *told)
         pool.add(recording, graphs.made[0].pool())
         if pool is self.steps and self.facts.saved:
@@ -329,11 +329,8 @@ class Recorder:
 
     def results(self, given: list, graphs: Unfinished, taken: Overwritten | None = None) -> Sequence[Any]:
         """Of the program, which is being recorded."""
-        if taken is None:
-            return self.call(*given)
-        assert self.emptying is not None  # `counts` are of a list
-        owning = taken.given()
-        return self.emptying([owning.pop(k, value) for k, value in enumerate(given)])
+        owning = {} if taken is None else taken.given()
+        return self.plain([owning.pop(k, value) for k, value in enumerate(given)])
 
     # ------------------------------------------------------------ replaying
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from sys import getrefcount
 from typing import Any
@@ -60,6 +60,8 @@ class Handed:
         self.number = next(_numbers)
         self.storages = [each.storage for each in pooled.values()]
         self.implementations = [storage._cdata for storage in self.storages]
+        self.indices = {place: k for k, place in enumerate(pooled)}
+        self.places = dict(zip(self.implementations, pooled, strict=True))
         self.alone = self.references()
 
     def references(self) -> list[tuple[int, int]]:
@@ -80,9 +82,18 @@ class Handed:
 
     def place_of(self, tensor: torch.Tensor) -> int | None:
         """The place of the result that it is, as it was handed out."""
-        storage = tensor.untyped_storage()._cdata
-        found = [k for k, each in self.pooled.items() if each.storage._cdata == storage]
-        return found[0] if found and _layout(self.pooled[found[0]].tensor) == _layout(tensor) else None
+        place = self.places.get(tensor.untyped_storage()._cdata)
+        return None if place is None or _layout(self.pooled[place].tensor) != _layout(tensor) else place
+
+    def held_once(self, places: Collection[int]) -> set[int]:
+        """Those of the results that one tensor shows to others, and nothing else."""
+        now, found = self.references(), set[int]()
+        for place in places:
+            k = self.indices[place]
+            tensors, python = self.alone[k]
+            if now[k] == (tensors + 1, python):
+                found.add(place)
+        return found
 
     def give_back(self) -> tuple[int, ...]:
         """Leaves to PyTorch what is not in use; returns the places of that."""
@@ -97,15 +108,12 @@ class Overwritten:
 
     def __init__(self, handed: Handed, places: Mapping[int, int]) -> None:
         self.handed, self.places = handed, places
-        order = [*handed.pooled]
-        self.indices = [order.index(place) for place in places.values()]
 
     def is_last(self, counts: Sequence[int]) -> bool:
         """Does nothing but the call hold them? `counts`: of its inputs, see `references_of`."""
         if not counts or any(counts[k] != ONE for k in self.places):
             return False
-        now, alone = self.handed.references(), self.handed.alone
-        return all(now[i] == (alone[i][0] + 1, alone[i][1]) for i in self.indices)
+        return len(self.handed.held_once(self.places.values())) == len(self.places)
 
     def others(self, inputs: Sequence[Any]) -> list:
         """None in the places of what is written over."""
@@ -158,10 +166,14 @@ class Pool:
             return None
         found: dict[Handed, dict[int, int]] = {}
         for k, value in enumerate(inputs):
-            handed, place = self.knows(value) or (None, 0)
-            if handed is not None and Overwritten(handed, {k: place}).is_last(counts):
-                found.setdefault(handed, {})[k] = place
-        return Overwritten(*max(found.items(), key=lambda item: len(item[1]))) if found else None
+            known = self.knows(value) if counts[k] == ONE else None
+            if known is not None:
+                found.setdefault(known[0], {})[k] = known[1]
+        for handed, places in found.items():
+            once = handed.held_once(places.values())
+            found[handed] = {k: place for k, place in places.items() if place in once}
+        most = max(found, key=lambda each: len(found[each]), default=None)
+        return Overwritten(most, found[most]) if most is not None and found[most] else None
 
     def knows(self, value: Any) -> tuple[Handed, int] | None:
         """Who has saved it, and its place."""

@@ -41,7 +41,6 @@ class Recording:
     pool: Pool
     unknown: dict[int, tuple[int, ...]]  # results of others that may lie in its way: see `Pool.given_back`
     tables: torch.Tensor  # what batched kernels read
-    owned: frozenset[int]  # inputs that another recording returned
     ends: list[int]  # how many graphs there are up to the end of each bucket of results
     checks: dict[int, list[Callable[[], None]]]  # what looks at values behind so many graphs
     taken: Overwritten | None = None  # what it writes over
@@ -51,6 +50,7 @@ class Recording:
     def __post_init__(self) -> None:
         self.there: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*self.places, slice(0))  # never one alone
         self.addresses = list(self.places.values())
+        self.owned = {k for k, address in self.places.items() if address in OWNED}  # inputs that another one returned
         pooled = {k: result.pooled for k, result in enumerate(self.results) if result.pooled is not None}
         self.handed = Handed(pooled, self.graphs[0])
         OWNED.update({each.tensor.data_ptr(): self.handed for each in pooled.values()})
@@ -106,12 +106,8 @@ def stays(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, torch.nn.Parameter) or tensor.data_ptr() in OWNED
 
 
-def recorded_results(found: Sequence[Any], given: list) -> list[RecordedResult]:
-    """How what a recording gives is handed out."""
-    return [recorded_result(value, given) for value in found]
-
-
 def recorded_result(value: Any, given: list) -> RecordedResult:
+    """How what a recording gives is handed out."""
     if not isinstance(value, torch.Tensor):
         return RecordedResult(constant=value)
     for k, tensor in enumerate(given):
