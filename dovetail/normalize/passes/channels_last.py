@@ -68,7 +68,7 @@ def prefer_channels_last(graph: AtenGraph, options: Options) -> AtenGraph:
 def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
     """Do these convolutions read and write more elements of images than of weights, by a factor of two?"""
     forward: list = [n for n in convolutions if n.target is aten.convolution.default]
-    if forward and traits(forward[0].args[0].meta["val"].device).convolutions == "cuDNN":
+    if forward and _on_gpu(forward[0]):
         return True
     images = sum(_elements(n.args[0]) + _elements(n) for n in forward)
     weights = sum(_elements(n.args[1]) for n in forward)
@@ -145,7 +145,7 @@ def _reordered(node: torch.fx.Node) -> tuple[int, ...]:
     """The arguments that get the layout: on a GPU the weight too, which cuDNN's callers would copy one by one."""
     weight = _WEIGHT[node.target]
     images = _IMAGES[node.target]
-    return (*images, weight) if traits(_given(node, weight).device).convolutions == "cuDNN" else images
+    return (*images, weight) if _on_gpu(node) else images
 
 
 class _Layout:

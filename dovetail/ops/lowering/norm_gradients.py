@@ -17,7 +17,7 @@ from dovetail.ops.fake.rules import images
 from dovetail.ops.fake.rules import normalization as shapes
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
-from dovetail.ops.lowering.normalization import inverse_root, optional, statistic
+from dovetail.ops.lowering.normalization import all_but, inverse_root, optional, statistic
 from dovetail.ops.lowering.reduction import count, divided, kept_spec
 from dovetail.ops.lowering.registry import Rows, opmath
 from dovetail.ops.lowering.value import Indices, Spec, Value
@@ -116,7 +116,7 @@ def weight_norm_backward(
     if v.spec.empty:
         return NotImplemented
     wide = opmath(v.dtype)
-    axes = [d for d in range(v.rank) if d != dim % v.rank]
+    axes = all_but(v, dim)
 
     def incoming(i: Indices) -> Expr:
         return build.cast(grad_w.at(i), wide)
@@ -145,7 +145,7 @@ def batch_norm_backward(
     mean, spread = (save_mean, save_invstd) if train else (running_mean, running_var)
     if input.spec.empty or mean is None or spread is None:
         return NotImplemented
-    axes = [d for d in range(input.rank) if d != 1]
+    axes = all_but(input, 1)
     number = count(input, axes)
     wide = torch.float64 if isinstance(number, int) and number <= FEW else opmath(input.dtype)
     channels = Spec(wide, input.device, (input.sizes[1],), (1,))

@@ -48,6 +48,11 @@ def scaled(x: Expr, weight: Expr | None, bias: Expr | None) -> Expr:
     return x if bias is None else build.add(x, bias)
 
 
+def all_but(value: Value, dim: int) -> list[int]:
+    """Every axis but that one."""
+    return [d for d in range(value.rank) if d != dim % value.rank]
+
+
 def optional(value: Value | None, indices: Indices, dtype: torch.dtype) -> Expr | None:
     """The element in `dtype`; None of nothing."""
     return None if value is None else build.cast(value.at(indices), dtype)
@@ -123,7 +128,7 @@ def weight_norm(emit: Emitter, out: tuple[Spec, ...], v: Value, g: Value, dim: i
 
 def length_of(emit: Emitter, v: Value, dim: int, wide: torch.dtype) -> Value:
     """Euclidean, of each slice along `dim`."""
-    axes = [d for d in range(v.rank) if d != dim % v.rank]
+    axes = all_but(v, dim)
     square = lambda i: build.square(build.cast(v.at(i), wide))
     return emit.reduce(kept_spec(v, axes, wide), v.spec, axes, "sum", square, wide, build.sqrt, True)
 
@@ -236,7 +241,7 @@ def batch_statistics(
 ) -> tuple[Value, Value, Value, Value]:
     """(result, mean, rstd, sum of squared differences), the statistics one for each channel."""
     wide = opmath(self.dtype)
-    axes = [d for d in range(self.rank) if d != 1]
+    axes = all_but(self, 1)
     number = count(self, axes)
     average = mean_of(emit, self, axes, wide)
     squares = spread(emit, kept_spec(self, axes, wide), self, average, axes, True, lambda x: x)
@@ -268,7 +273,7 @@ def batch_norm_functional(
     if not training:
         found = batch_norm_eval(emit, out[:3], self, weight, bias, mean, var, momentum, eps)
         return *found, mean.as_copy(out[3].strides), var.as_copy(out[4].strides)
-    number = count(self, [d for d in range(self.rank) if d != 1])
+    number = count(self, all_but(self, 1))
     result, average, rstd, squares = batch_statistics(emit, out, self, weight, bias, eps)
 
     def updated(old: Value, spec: Spec, new: Any) -> Value:
