@@ -102,6 +102,11 @@ PROGRAMS = {
                                              "total(out[0]).backward()"),
     "a result changed before its gradient": (LEAF, "y = x * 2; return y, y.tanh() + y.sin()", "out[0].detach().mul_(2)",
                                              "total(out[1]).backward()"),
+    "a result that is another's derivative is changed": (LEAF, "return x.sin(), x.cos()", "out[1].mul_(2)",
+                                                         "out[0].zero_()", "total(*out).backward()"),
+    "a view made without gradients that is told to require them": (
+        LEAF, "with torch.no_grad(): y = x[0]\n    y.requires_grad_(); return y", "total(out[0]).backward()",
+    ),
     "recording begins late": (INNER, "with torch.no_grad(): x.tanh_()\n    m.cache[1] = x[0]; return m.cache * 1",
                               "total(out[0]).backward()"),
     "an integer tensor gets fractions": (PLAIN, "m.cache.add_(1); y = x.to(torch.int64); y.mul_(0.5); return y"),

@@ -27,11 +27,16 @@ class LeafSeen(RestartCapture):
 
 
 def told_before(name: str, args: Args, kwargs: Kwargs) -> bool:
-    """Is this call one that changes nothing, since the tensor requires gradients already, or none?"""
+    """Is this call one that changes nothing, since the tensor requires gradients already, or none?
+
+    A view that was made without gradients says that it requires them where its base does, and gets none.
+    """
     if name != "requires_grad_" or not isinstance(args[0], TensorValue):
         return False
-    wanted = (*args[1:], *kwargs.values()) or (TRUE,)
-    return all(isinstance(each, Const) and each.value is args[0].fake.requires_grad for each in wanted)
+    fake, wanted = args[0].fake, (*args[1:], *kwargs.values()) or (TRUE,)
+    if fake.requires_grad and fake.is_leaf and fake._is_view():
+        return False
+    return all(isinstance(each, Const) and each.value is fake.requires_grad for each in wanted)
 
 
 def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:

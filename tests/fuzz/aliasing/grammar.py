@@ -106,7 +106,8 @@ VIEWS = (
 )  # fmt: skip
 
 COMPUTED = (
-    "{a} * 2", "{a} + {b}", "{a} * {b}", "{a} - 1", "{a}.sin()", "{a}.exp().clamp(max=9)", "{a}.tanh()", "{a}.sum()",
+    "{a} * 2", "{a} + {b}", "{a} * {b}", "{a} - 1", "{a}.sin()", "{a}.cos()", "{a}.exp().clamp(max=9)",
+    "{a}.tanh()", "{a}.sum()",
     "{a}.mean({d})", "{a}.clone()", "{a}.detach().clone()", "torch.cat([{a}, {b}])", "torch.cat([{a}, {a}], {d})",
     "torch.stack([{a}, {b}])", "{a} @ {b}", "F.relu({a})", "torch.where({a} > 0, {a}, {b})", "{a}.sigmoid()",
     "torch.zeros_like({a})", "torch.zeros(3, 4)", "torch.ones(4)", "{a}.new_zeros({a}.shape)",
