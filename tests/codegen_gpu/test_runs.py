@@ -89,14 +89,17 @@ def _scheduled(name):
     program = program.with_items(tuple(itertools.chain.from_iterable(items)))
     verify(program)
     calls = [item.operator for item in program.items if isinstance(item, LibraryCall)]
-    assert calls == [aten.sort.stable, aten.searchsorted.Tensor]
+    assert calls == [aten.sort.stable] * (segment_sums.COMPARED == 0)
     return before, program
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("block", "few", "wide"), [(2, 3, True), (4, 2, False), (4, 10, True), (8, 64, False)])
-def test_meaning(name, block, few, wide, monkeypatch):
+@pytest.mark.parametrize(
+    ("block", "few", "wide", "compared"), [(2, 3, True, 0), (4, 2, False, 28), (4, 10, True, 28), (8, 64, False, 0)]
+)
+def test_meaning(name, block, few, wide, compared, monkeypatch):
     """`wide`: rows by themselves."""
+    monkeypatch.setattr(segment_sums, "COMPARED", compared)
     monkeypatch.setattr(segment_sums, "BLOCK", block)
     monkeypatch.setattr(segment_sums, "FEW", few)
     monkeypatch.setattr(plan, "FLAT", 32 if wide else 1024)
@@ -128,7 +131,8 @@ def test_machine_code(name, wide, monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [32767, 32768, 65535, 65536])
-def test_row_numbers_are_short(rows):
+def test_row_numbers_are_short(rows, monkeypatch):
+    monkeypatch.setattr(segment_sums, "COMPARED", 0)
     words = torch.tensor([0, 1, rows - 1, 32766, 0, 3, 2, 1, rows - 2, 3])
     grad = _grad(10, 32)
     program = lowered(_embedding(rows=rows), grad, words)
@@ -140,6 +144,18 @@ def test_row_numbers_are_short(rows):
 def test_a_row_takes_as_many_steps_as_it_has_elements():
     groups = [item for item in _scheduled("words")[1].items if isinstance(item, Group)]
     assert "in range(tl.minimum(" in generate(groups[-1]).text
+
+
+def test_what_follows_a_row_is_read_before_its_loop():
+    def fn(grad, words, other, places):
+        total = _embedding()(grad, words)
+        return total * other + other[places], total.sin()
+
+    group = schedule(lowered(fn, _grad(28, 33), MIXED, _grad(10, 33), torch.arange(10)), Options()).items[-1]
+    before, _, after = generate(group).text.partition("    for ")
+    reads = [line for line in before.splitlines() if "tl.load" in line]
+    behind = [line for line in after.splitlines() if line[4] != " " and "tl.load" in line]
+    assert not behind and "(x_1_ * " in reads[1] and len(reads) == 5, (reads, behind)
 
 
 @pytest.mark.parametrize("fn", [

@@ -12,6 +12,7 @@ sizes alone share one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -31,8 +32,8 @@ from dovetail.ir.dims import Dim
 from dovetail.ir.ends import end
 from dovetail.ir.followers import followers
 from dovetail.ir.kernel import REPORT, Access, GpuLaunch, Kernel, Limit, report
-from dovetail.ir.liveness import buffers
-from dovetail.ir.loops import Buffer, Check, Group, Loop, Reduce, Store
+from dovetail.ir.liveness import buffers, loads_of, nodes, statement_roots
+from dovetail.ir.loops import Buffer, Check, Group, Load, Local, Loop, Reduce, Statement, Store
 from dovetail.ir.ranges import extent
 from dovetail.ir.structure import structure_of
 from dovetail.options import Options
@@ -131,6 +132,8 @@ class _Kernel:
     def body_text(self, program: str) -> str:
         """The body, after a line that finds the program's number."""
         self.programs(program)
+        if any(axis is not None and axis.looped and axis.block == 1 for axis in self.plan.inner):
+            self.read_ahead()
         for loop, axis in zip(self.group.loops, self.plan.inner, strict=True):
             self.loop(loop, axis)
         return "\n".join(self.em.outer.lines)
@@ -212,6 +215,20 @@ class _Kernel:
 
     # ------------------------------------------------------------ loops
 
+    def read_ahead(self) -> None:
+        """Ask for what is read behind loops of few steps in front of them: each of their steps waits for memory. What
+        says where others lie comes last, since a program waits for that at once."""
+        written: set[str] = set()
+        found: dict[Load, None] = {}
+        for loop in self.group.loops:
+            for statement in loop.body:
+                ahead = () if loop.inner else _independent(statement)
+                found |= dict.fromkeys(load for load in ahead if not {i.buffer.name for i in load.loads} & written)
+                if isinstance(statement, Store):
+                    written.add(statement.buffer.name)
+        for load in sorted(found, key=lambda load: len(load.loads)):
+            self.em.value(load)
+
     def loop(self, loop: Loop, axis: Axis | None) -> None:
         em = self.em
         em.ranges = loop.inner
@@ -286,6 +303,13 @@ class _Kernel:
         name = self.em.fresh("c")
         self.em.outer.line(f"{name} = tl.associative_scan({whole}, {self.plan.rank - 1}, _{store.scan})")
         return name
+
+
+def _independent(statement: Statement) -> Iterator[Load]:
+    """Loads that wait for no reduction of the group."""
+    for load in loads_of(statement_roots(statement)):
+        if not any(isinstance(node, Local) for node in nodes([load])):
+            yield load
 
 
 def _imports(body: str) -> str:

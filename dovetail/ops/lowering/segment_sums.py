@@ -1,7 +1,7 @@
 """Sums over elements whose rows are known only at run time: what adds to a tensor at indices.
 
     keys[k] = the row that element k belongs to;  sorted, order = sort(keys)
-    first[v] = searchsorted(sorted, v)
+    first[v] = how many of sorted are less than v, found by halves
     out[v, c] = sum over k in first[v] .. first[v + 1] of element[order[k], c]
 
 The elements of a row are a run of the sorted order, in the order in which they were given: sums are the same in each
@@ -35,6 +35,8 @@ aten = torch.ops.aten
 
 #: Sorting pays where a row is at least so long, or where there are not many more rows than elements.
 ROW, ROWS_AN_ELEMENT = 32, 4
+#: So few elements are sorted by comparing each with all: a library's sort takes 20 us on an H200, of as few as there are.
+COMPARED = 4096
 #: Elements of a block, a power of two, and when there are few.
 BLOCK, FEW = 32, 64
 
@@ -128,14 +130,47 @@ class _Runs:
 
         emit, count = self.emit, self.elements.count
         keys = emit.pointwise(self.vector(self.key, count), key)
-        found, order = emit.buffer(self.vector(self.key, count)), emit.buffer(self.vector(torch.int64, count))
-        emit.library(aten.sort.stable, (emit.reference(keys),), {"stable": True}, (found, order))
-        every = self.vector(self.key, self.rows + 1)
-        rows = emit.pointwise(every, lambda place: build.shift_by(build.index(place[0]), -self.bias))
-        first = emit.buffer(self.vector(torch.int32, self.rows + 1))
-        search = BufferRef(found), emit.reference(rows)
-        emit.library(aten.searchsorted.Tensor, search, {"out_int32": True}, (first,))
-        return found, order, first
+        if isinstance(count, int) and count <= COMPARED:
+            found, order = self.compared(keys, count)
+        else:
+            found, order = emit.buffer(self.vector(self.key, count)), emit.buffer(self.vector(torch.int64, count))
+            emit.library(aten.sort.stable, (emit.reference(keys),), {"stable": True}, (found, order))
+        first = emit.pointwise(self.vector(torch.int32, self.rows + 1), lambda place: self.before(found, place[0]))
+        return found, order, emit.memory(first)
+
+    def compared(self, keys: Value, count: int) -> tuple[Buffer, Buffer]:
+        """The same by comparing each with all: so many come before it; at each place is the one of that number."""
+        pairs = Spec(torch.int32, self.out.device, (count, count), (count, 1))
+
+        def comes_before(pair: Indices) -> Expr:
+            one, other = keys.at(pair[:1]), keys.at(pair[1:])
+            earlier = build.and_(build.eq(other, one), build.lt(build.index(pair[1]), build.index(pair[0])))
+            return build.cast(build.or_(build.lt(other, one), earlier), torch.int32)
+
+        ranks = self.emit.reduce(self.vector(torch.int32, count), pairs, [1], "sum", comes_before, torch.int32)
+
+        def put(value: Callable[[Dim], Expr], dtype: torch.dtype) -> Buffer:
+            def at(pair: Indices) -> Expr:
+                here = build.eq(build.cast(ranks.at(pair[1:]), torch.int64), build.index(pair[0]))
+                return where(here, build.cast(value(pair[1]), added), const(0, added))
+
+            added = torch.int64 if dtype is torch.int64 else torch.int32
+            return self.emit.memory(self.emit.reduce(self.vector(dtype, count), pairs, [1], "sum", at, added))
+
+        return put(lambda k: keys.at((k,)), self.key), put(build.index, torch.int32)
+
+    def before(self, found: Buffer, row: Dim) -> Expr:
+        """How many sorted keys are less than a row's, by halves."""
+        count, zero = self.elements.count, const(0, torch.int64)
+        total, key = zero, build.shift_by(build.index(row), -self.bias)
+        bits = count.bit_length() if isinstance(count, int) else 31
+        for bit in reversed(range(bits)):
+            more = build.add(total, const(1 << bit, torch.int64))
+            exists = build.le(more, build.index(count))
+            last = dims.value(where(exists, build.sub(more, const(1, torch.int64)), zero), count)
+            less = build.lt(build.cast(Load(found, (last,)), torch.int64), key)
+            total = where(build.and_(exists, less), more, total)
+        return total
 
     def vector(self, dtype: torch.dtype, size: Dim) -> Spec:
         """Of `size` elements on the result's device."""
