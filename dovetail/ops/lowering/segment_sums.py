@@ -21,7 +21,7 @@ import torch
 from dovetail.ir import dims, dimvalues
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
-from dovetail.ir.loops import Buffer, BufferRef, Expr, Load, Local, Loop, Reduce, Store
+from dovetail.ir.loops import Buffer, Expr, Load, Local, Loop, Reduce, Store
 from dovetail.ir.ranges import new_range
 from dovetail.ir.records import dataclass
 from dovetail.ir.reshape import contiguous_strides
@@ -35,7 +35,7 @@ aten = torch.ops.aten
 
 #: Sorting pays where a row is at least so long, or where there are not many more rows than elements.
 ROW, ROWS_AN_ELEMENT = 32, 4
-#: So few elements are sorted by comparing each with all: a library's sort takes 20 us on an H200, of as few as there are.
+#: So few elements are sorted by comparing each with all: a sort of PyTorch's takes 20 us on an H200.
 COMPARED = 4096
 #: Elements of a block, a power of two, and when there are few.
 BLOCK, FEW = 32, 64
