@@ -10,6 +10,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
+import dovetail
 from dovetail.capture.driver import capture
 from dovetail.guards import build, snapshot
 from tests.capture.harness import OPTIONS, check, compare, enter
@@ -349,3 +350,34 @@ class M(torch.nn.Module):
 
 def test_a_class_may_be_named_like_a_name_of_generated_code():
     check(M(), torch.randn(3))
+
+
+class Marked(torch.nn.Module):
+    """Tensors that are buffers or parameters by a mark, and a module that is given some."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.weight = torch.nn.Buffer(torch.full((3,), 2.0)), torch.nn.Parameter(torch.full((3,), 3.0))
+
+    def forward(self, x):
+        kinds = torch.nn.Buffer, torch.nn.Parameter
+        return x + sum(4**k for k, t in enumerate((x, self.scale, self.weight, x + 1)) if isinstance(t, kinds))
+
+
+def test_tensors_that_are_buffers_by_a_mark():
+    model, marked = Marked(), torch.ones(3)
+    marked._is_param = True
+    compiled = dovetail.compile(model, fullgraph=True)
+    for x in (torch.ones(3), torch.nn.Buffer(torch.ones(3)), marked, torch.nn.Parameter(torch.ones(3))):
+        assert torch.equal(compiled(x), model(x))
+
+
+def test_a_buffer_that_compiled_code_adds():
+    def add(model, x):
+        model.added = torch.nn.Buffer(x + 1)
+        return model.added * 2
+
+    ours, theirs = torch.nn.Module(), torch.nn.Module()
+    compare(dovetail.compile(add)(ours, torch.ones(3)), add(theirs, torch.ones(3)))
+    compare(dict(ours.named_buffers()), dict(theirs.named_buffers()))
+    assert [*theirs.state_dict()] == [*ours.state_dict()] == ["added"]

@@ -243,3 +243,13 @@ def test_a_user_backend_sees_operators_of_the_class():
     given = two()
     assert type(dovetail.compile(lambda t: t.sin(), backend=backend, fullgraph=True)(given)) is TwoTensor
     assert seen == [([TwoTensor], ["sin"])]
+
+
+def test_a_parameter_that_is_made_of_others_is_one():
+    """By a mark, since its class is its own."""
+    layer = Layer(nn.Parameter(two()))
+    assert isinstance(layer.weight, nn.Parameter) and type(layer.weight) is TwoTensor
+    compiled = dovetail.compile(lambda t: t.sin() if isinstance(t, nn.Parameter) else t.cos(), fullgraph=True)
+    for given in (layer.weight, two(), x(), nn.Parameter(x())):
+        expected = given.sin() if isinstance(given, nn.Parameter) else given.cos()
+        torch.testing.assert_close(compiled(given), expected)

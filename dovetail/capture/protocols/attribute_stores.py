@@ -12,6 +12,7 @@ from dovetail.capture.process.trusted_code import HEAP_TYPE
 from dovetail.capture.protocols.attributes import FUNCTION, MODULE_TABLES, is_data_descriptor, no_attribute, not_a_proxy
 from dovetail.capture.protocols.class_lookup import class_set_attr
 from dovetail.capture.protocols.module_attributes import pymodule_set_attr
+from dovetail.capture.tensors.marked import MARKS, is_marked
 from dovetail.capture.values.base import MISSING, Const, Session, Value
 from dovetail.capture.values.callables import ClassValue, PyModuleValue, is_renamed
 from dovetail.capture.values.containers import DictValue
@@ -84,7 +85,7 @@ def _set_module_attr(s: Session, value: ModuleValue, name: str, new: Value) -> N
             members.put(s, Const(name), new)
             s.taken.replaced.append(Member(value.source, table, name))  # type: ignore[arg-type]
             return
-    if issubclass(new.cls, (torch.nn.Module, torch.nn.Parameter, torch.nn.Buffer)):
+    if issubclass(new.cls, torch.nn.Module) or any(is_marked(s, new, cls) for cls in MARKS):
         s.call(s.wrap(torch.nn.Module.__setattr__, None), value, Const(name), new)
     else:
         object_set_attr(s, value, name, new)

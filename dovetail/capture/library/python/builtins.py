@@ -22,6 +22,7 @@ from dovetail.capture.process import unguarded_facts
 from dovetail.capture.process.trusted_code import trusted
 from dovetail.capture.protocols.attributes import not_a_proxy
 from dovetail.capture.tables.known_callables import known
+from dovetail.capture.tensors.marked import MARKS, is_marked
 from dovetail.capture.values.base import (
     FALSE,
     MISSING,
@@ -72,8 +73,8 @@ def _classes(s: Session, spec: Value) -> list[Any]:
 
 
 def _instance_of(s: Session, value: Value, cls: Any) -> bool:
-    if cls is torch.nn.Parameter:
-        return issubclass(value.cls, torch.nn.Parameter)
+    if cls in MARKS:
+        return is_marked(s, value, cls)
     if isinstance(value, TensorValue):
         own = _plain_meta(cls) or isinstance(cls, type) and issubclass(cls, torch.Tensor)
         return issubclass(value.cls, cls) if own else isinstance(value.fake, cls)
