@@ -16,11 +16,11 @@ def sharded() -> list[Any]:
 
 
 def gathered() -> set[int]:
-    """Identities of the parameters that are gathered for each pass: their memory is allocated anew each time, and lies
-    where it did before by chance."""
+    """Identities of the parameters that are gathered for each pass, and of what distributed ones are made of: their
+    memory is allocated anew each time, and lies where it did before by chance."""
     groups = [group for state in sharded() for group in _groups(state) if group is not None]
     found = [getattr(each, "_unsharded_param", None) for group in groups for each in group.fsdp_params]
-    return {id(parameter) for parameter in found if parameter is not None}
+    return {id(each) for p in found if p is not None for each in (p, getattr(p, "_local_tensor", p))}
 
 
 def _groups(state: Any) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 import dovetail
 from dovetail import assembly, building
@@ -479,13 +480,40 @@ def test_training_in_any_way(seed: int, training: Training, told: list[str]) -> 
         assert right(held) and all(kept.item() == value for _, saved in pending for _, kept, value in saved), number
 
 
-def test_a_recorder_is_given_the_programs_own_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+class Product(torch.nn.Module):
+    """A layer whose weight is made of two tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(TwoTensor(torch.randn(4, 4), torch.randn(4, 4)))
+
+    def forward(self, x: Any) -> Any:
+        return x @ self.weight
+
+
+def plain_layer() -> tuple[torch.nn.Module, list[Any], list[Any]]:
+    """And of its parameters what its forward and its backward program are given."""
+    layer = torch.nn.Linear(4, 4)
+    return layer, [layer.weight, layer.bias], [layer.weight]
+
+
+def layer_of_parts() -> tuple[torch.nn.Module, list[Any], list[Any]]:
+    layer = Product()
+    weight: Any = layer.weight
+    return layer, [weight.a, weight.b], [weight.a, weight.b]
+
+
+@pytest.mark.parametrize("make", [plain_layer, layer_of_parts])
+def test_a_recorder_is_given_the_programs_own_parameters(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forwards and backwards: they tell layers apart that one entry serves."""
     given: list[list[Any]] = []
 
     def noted(call: Any, facts: GraphFacts, report: Any, title: str, emptying: Any = None) -> Any:
+        recorder = Recorder(call, facts, report, title)
+
         def run(*inputs: Any) -> Any:
-            given.append([i for i in inputs if isinstance(i, torch.nn.Parameter)])
+            recorder.set_of([*inputs])
+            given.append([*recorder.chosen([*inputs])[:-1]])
             return call(*inputs)
 
         return run if emptying is None else SimpleNamespace(of_list=lambda box: run(*box))
@@ -493,11 +521,11 @@ def test_a_recorder_is_given_the_programs_own_parameters(monkeypatch: pytest.Mon
     monkeypatch.setattr(building, "traits", lambda device: replace(traits(device), records=True))
     monkeypatch.setattr(building, "unrecorded", lambda *args: "")
     monkeypatch.setattr(assembly, "Recorder", noted)
-    layers = [torch.nn.Linear(4, 4) for _ in range(3)]
+    layers = [make() for _ in range(5)]
     compiled = dovetail.compile(lambda layer, x: layer(x.sin()).cos())
-    for layer in layers:
+    for layer, _, _ in layers:
         compiled(layer, torch.randn(2, 4, requires_grad=True)).sum().backward()
-    expected = [each for layer in layers for each in ([layer.weight, layer.bias], [layer.weight])]
+    expected = [each for _, *halves in layers for each in halves]
     assert [[*map(id, each)] for each in given] == [[*map(id, each)] for each in expected]
 
 

@@ -36,6 +36,7 @@ from dovetail.runtime.call.autograd import CompiledPair, Layouts, Passing, again
 from dovetail.runtime.call.double_backward import Replay, held
 from dovetail.runtime.call.making import Take, filled, making_all, taking
 from dovetail.runtime.call.overlap import OVERLAPS, Overlap
+from dovetail.runtime.call.parameter_parts import note_parts
 
 Call = Callable[..., Any]
 _ADVANCE = torch._C._increment_version
@@ -48,8 +49,13 @@ def put_together(
     """A callable of the captured graph's inputs. `eager` runs the graph: where the inputs' parts share memory that is
     written to, of which `left` is told, or an index turns out to be out of bounds."""
     take, rounds = taking(apart.inputs), [[k for k, n in apart.advanced if n > r] for r in range(_most(apart.advanced))]
+    called = False
 
     def calling(*given: Any) -> Any:
+        nonlocal called
+        if not called:  # in the first call a recorder learns which of its inputs are parameters
+            note_parts(given)
+            called = True
         parts = take(given)
         if overlap is not None and overlap.found(parts):
             left("a call", OVERLAPS)

@@ -36,6 +36,7 @@ from dovetail.ir.profiled import region
 from dovetail.ir.sharded import gathered
 from dovetail.ops.own.check import put_off
 from dovetail.runtime.call.overlap import unmoved
+from dovetail.runtime.call.parameter_parts import is_of_a_parameter
 from dovetail.runtime.gpu import device_scalars
 from dovetail.runtime.gpu.parameter_sets import ParameterSet
 from dovetail.runtime.gpu.pools import Overwritten, Pool, over, references_of, taken_in_turns, unowned
@@ -47,7 +48,6 @@ from dovetail.runtime.gpu.recordings import (
     handed_out,
     lying_still,
     recorded_result,
-    stays,
 )  # fmt: skip
 
 Call = Callable[..., Sequence[Any]]
@@ -76,7 +76,8 @@ class Recorder:
         emptying: Callable[[list], Sequence[Any]] | None = None,
     ) -> None:  # fmt: skip
         self.call, self.facts, self.report, self.title, self.emptying = call, facts, report, title, emptying
-        self.parameters: Callable[[list], tuple] | None = None  # of the inputs
+        self.parameters: list[int] | None = None  # their places among the inputs
+        self.chosen: Callable[[list], tuple] = itemgetter(slice(0))  # them, and one more
         self.sets: dict[tuple[int, ...], ParameterSet] = {}  # by what the parameters are
         self.current, self.good = ParameterSet(None), None  # of the last call, and what `unmoved` gave
         self.over = 0  # sets of parameters that are gone, and had no recording
@@ -149,9 +150,9 @@ class Recorder:
     def set_of(self, inputs: list) -> ParameterSet:
         """The set of parameters of this call."""
         if self.parameters is None:
-            places = [k for k, i in enumerate(inputs) if isinstance(i, torch.nn.Parameter)]
-            self.parameters = itemgetter(*places, slice(0))  # never one alone
-        given = self.parameters(inputs)[:-1]
+            self.parameters = [k for k, i in enumerate(inputs) if is_of_a_parameter(i)]
+            self.chosen = itemgetter(*self.parameters, slice(0))  # never one alone
+        given = self.chosen(inputs)[:-1]
         identity = tuple(map(id, given))
         found = self.sets.get(identity)
         if found is None:
@@ -164,7 +165,7 @@ class Recorder:
         self.over += sum(each.is_over() and not each.recordings for each in self.sets.values())
         self.sets = {identity: each for identity, each in self.sets.items() if not each.is_over()}
         if self.over > MOST:
-            self.parameters, self.sets, self.over = itemgetter(slice(0)), {}, 0
+            self.parameters, self.chosen, self.sets, self.over = [], itemgetter(slice(0)), {}, 0
 
     # ------------------------------------------------------------ when no recording can be replayed
 
@@ -280,7 +281,8 @@ class Recorder:
         over there. Then small gradients are copied: wherever they will be, it is not recorded again."""
         taken = self.written_over(inputs, same) if pool in (self.pool, self.steps) else None
         if taken is not None:
-            small = {k for k in same if inputs[k].nbytes <= SMALL and not stays(inputs[k])}
+            moving = same.difference(self.parameters or ())
+            small = {k for k in moving if inputs[k].nbytes <= SMALL and inputs[k].data_ptr() not in OWNED}
             return same - small, self.steps, taken
         if pool is self.steps and (self.keeps or not self.facts.saved):
             pool = self.turns("forward" if self.facts.saved else "backward")

@@ -101,11 +101,6 @@ def lying_still(recording: Recording, inputs: list) -> set[int]:
     return {k for k, address in recording.places.items() if there[k] == address or there[k] in OWNED}
 
 
-def stays(tensor: torch.Tensor) -> bool:
-    """Will it be there in the next step too?"""
-    return isinstance(tensor, torch.nn.Parameter) or tensor.data_ptr() in OWNED
-
-
 def recorded_result(value: Any, given: list) -> RecordedResult:
     """How what a recording gives is handed out."""
     if not isinstance(value, torch.Tensor):

@@ -139,15 +139,21 @@ def case_gathered_parameters_are_known():
 
     class Looking(Block):
         def forward(self, x):
-            seen.append({id(p) in gathered() for p in self.parameters()})
+            made_of = [getattr(p, "_local_tensor", p) for p in self.parameters()]
+            seen.append({id(p) in gathered() for p in (*self.parameters(), *made_of)})
             return super().forward(x)
 
-    model = nn.Sequential(Looking(), Looking()).to(DEVICE)
-    for block in model:
-        fully_shard(block)
-    for batch in batches(2, 4, 16):
-        model(batch).sum().backward()
-    assert seen == [{True}] * 4 and not {id(p) for p in model.parameters()} & gathered()
+    mesh = init_device_mesh(DEVICE.type, (dist.get_world_size(), 1), mesh_dim_names=("sharded", "spread"))
+    for spreads in (False, True):
+        model = nn.Sequential(Looking(), Looking()).to(DEVICE)
+        for block in model:
+            if spreads:
+                parallelize_module(block, mesh["spread"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+            fully_shard(block, mesh=mesh["sharded"])
+        for batch in batches(2, 4, 16):
+            model(batch).sum().backward()
+        assert seen == [{True}] * 4 and not {id(p) for p in model.parameters()} & gathered()
+        seen.clear()
 
 
 def nodes(last) -> set[str]:
