@@ -30,6 +30,7 @@ class Traits:
     scans: bool = False  # do its kernels scan rows?
     draws: bool = False  # do its kernels draw random numbers?
     pools: bool = False  # are the largest and the mean of small windows faster in kernels?
+    depthwise: bool = False  # are convolutions of each channel by itself faster in kernels?
     resizes: bool = False  # are images resized faster in kernels? A CPU's library takes half the time for gradients.
     divides: bool = True  # is a division about as fast as a product?
     records: bool = False  # can what a program launches be recorded, and replayed at once?
@@ -46,8 +47,8 @@ TRAITS = {
     HOST.type: Traits(host=True, convolutions="oneDNN", loops_of_vectors=True),
     GPU: Traits(
         convolutions="cuDNN", loops_of_vectors=True, sorts_to_add=True, sorts_bits=True, scans=True, draws=True,
-        pools=True, resizes=True, divides=False, records=True, attention=True, recomputes=40, of_one=10, operations=12,
-        keeps_operands=True, puts=True, holds_rows=True,
+        pools=True, depthwise=True, resizes=True, divides=False, records=True, attention=True, recomputes=40,
+        of_one=10, operations=12, keeps_operands=True, puts=True, holds_rows=True,
     ),
 }  # fmt: skip
 _OTHERS = Traits()

@@ -13,6 +13,7 @@ from dovetail.ops.lowering import (
     activation,
     arithmetic,
     comparison,
+    convolutions,
     creation,
     elementary,
     gradients,
@@ -34,9 +35,9 @@ from dovetail.ops.own import collectives as halves
 from dovetail.ops.own import philox, redraw, template, user_kernel
 
 MODULES = (
-    activation, arithmetic, collectives, comparison, creation, elementary, gradients, halves, indexing, library_rows,
-    movement, norm_gradients, normalization, philox, pools, products, redraw, reduction, scans, scatter, softmax,
-    template, upsampling, user_kernel, views,
+    activation, arithmetic, collectives, comparison, convolutions, creation, elementary, gradients, halves, indexing,
+    library_rows, movement, norm_gradients, normalization, philox, pools, products, redraw, reduction, scans, scatter,
+    softmax, template, upsampling, user_kernel, views,
 )
 
 ROWS: dict[str, Row] = {}

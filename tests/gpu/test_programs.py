@@ -490,6 +490,44 @@ def test_layouts_of_convolutions(train, dtype, monkeypatch):
             assert ours.grad.stride() == eager.grad.stride()
 
 
+class _Depthwise(nn.Module):
+    def __init__(self, width=24):
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, 2, 1)
+        self.each = nn.Sequential(*(
+            nn.Sequential(nn.Conv2d(width, width, k, s, k // 2, groups=width), nn.BatchNorm2d(width), nn.SiLU())
+            for k, s in ((3, 1), (5, 2), (7, 1), (3, 2))
+        ))  # fmt: skip
+        self.line = nn.Conv1d(width, width, 4, padding=3, groups=width)
+
+    def forward(self, x):
+        x = self.each(self.first(x))
+        return self.line(x.flatten(2)).mean(-1)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_convolutions_of_each_channel(last, dtype):
+    model = _Depthwise().cuda().to(dtype)
+    exact = copy.deepcopy(model).double()
+    x = _randn(4, 3, 90, 62, dtype=dtype)
+    x = x.to(memory_format=torch.channels_last) if last else x
+    compiled = dovetail.compile(model)
+    for _ in range(4):
+        model.zero_grad()
+        found = compiled(x)
+        found.sum().backward()
+    for _ in range(4):
+        exact.zero_grad()
+        wanted = exact(x.double())
+        wanted.sum().backward()
+    tolerance = {torch.float32: 2e-3, torch.bfloat16: 1e-1}[dtype]  # the first one rounds to TF32
+    pairs = [(found, wanted), *((p.grad, q.grad) for p, q in zip(model.parameters(), exact.parameters(), strict=True))]
+    for k, (ours, true) in enumerate(pairs):
+        scale = max(true.abs().max().item(), 1e-2 * max(q.grad.abs().max().item() for q in exact.parameters()))
+        assert (ours.double() - true).abs().max().item() <= tolerance * scale, k
+
+
 def test_weights_without_rounding():
     """`numerics="eager"` lets convolutions compute as eager's do."""
     model, x = torch.nn.Conv2d(8, 8, 3).cuda(), _randn(2, 8, 32, 32)

@@ -26,7 +26,7 @@ from dovetail.ir.launch import (
     power_of_two,
 )
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Group, Load, Loop, Store
+from dovetail.ir.loops import Group, Load, Loop, Reduce, Store
 from dovetail.ir.ranges import extent
 from dovetail.ir.records import dataclass
 
@@ -34,6 +34,8 @@ from dovetail.ir.records import dataclass
 FLAT, TILE, COLUMNS = 1024, 4096, 2048
 #: What 32 threads share: bytes of the widest tensor, in pointwise code; elements of a row.
 BYTES, ELEMENTS = 1024, 512
+#: Where more is read for each element, a thread has fewer of them: registers hold what all of them read.
+MANY_LOADS = 8, 32
 #: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
 LONG_SIDE, SIDE, SHORT_SIDE = 256, 32, 16
 #: How much of the tiles of a range may be past its end, for it to be tiled by itself.
@@ -125,8 +127,10 @@ def _pointwise(group: Group) -> TilePlan:
 def _points(group: Group) -> int:
     """Elements that 32 threads share. Of half types more: these take longer to compute than to move."""
     stored = (s.buffer for s in group.statements() if isinstance(s, Store))
-    buffers = [*(load.buffer for load in _loads(group.loops)), *stored]
-    return BYTES // min(4, max([2, *(b.dtype.itemsize for b in buffers)]))
+    loads = _loads(group.loops)
+    buffers = [*(load.buffer for load in loads), *stored]
+    shared = BYTES // min(4, max([2, *(b.dtype.itemsize for b in buffers)]))
+    return shared >> sum(len(loads) > many for many in MANY_LOADS)
 
 
 def _alone(size: Dim) -> bool:
@@ -186,8 +190,14 @@ def _rows(group: Group) -> TilePlan:
         inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
     batch = group.outer[:-1] if across and _by_themselves(group, wide) else ()
     axes = (Axis("x", group.outer[len(batch) :], wide),) if group.outer else ()
-    elements = wide * block
-    return TilePlan(axes, batch, tuple(inner), max(1, min(16, elements // ELEMENTS)))
+    share = ELEMENTS if whole else ELEMENTS // _added_together(group)
+    return TilePlan(axes, batch, tuple(inner), max(1, min(16, wide * block // share)))
+
+
+def _added_together(group: Group) -> int:
+    """How many times fewer elements a thread has that adds up several things: registers hold what each comes to."""
+    sums = max(sum(isinstance(s, Reduce) for s in loop.body) for loop in group.loops)
+    return max(1, min(4, power_of_two(sums) // 2))
 
 
 def _by_themselves(group: Group, wide: int) -> bool:

@@ -35,6 +35,7 @@ from dovetail.ops.fake import FakeMode
 from dovetail.ops.fake.rules.layout import channels_last, contiguous, dense_order, is_one
 from dovetail.ops.fake.symbolic.size_questions import all_same, hint, same
 from dovetail.ops.fake.tensor import run
+from dovetail.ops.lowering.convolutions import in_kernels
 from dovetail.options import Options
 
 aten = torch.ops.aten
@@ -76,11 +77,22 @@ def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
 
 
 def _lose(gaining: list[torch.fx.Node], nodes: list[torch.fx.Node]) -> bool:
-    """Is the program slower with the channels last on its GPU, though these convolutions are to gain?"""
+    """Is the program slower with the channels last on its GPU, though these convolutions are to gain? Those that are
+    kernels of ours take as long in either layout."""
+    tried = [n for n in gaining if not depthwise(n)]
     if _trains_in_single(gaining):
-        return last_is_faster(nodes, gaining) is not True
-    grouped = [n for n in gaining if n.args[_GROUPS[n.target]] != 1 and _on_gpu(n)]
-    return bool(grouped) and all(last_is_faster(nodes, some) is False for some in (grouped, gaining))
+        return last_is_faster(nodes, tried) is not True
+    grouped = [n for n in tried if n.args[_GROUPS[n.target]] != 1 and _on_gpu(n)]
+    return bool(grouped) and all(last_is_faster(nodes, some) is False for some in (grouped, tried))
+
+
+def depthwise(convolution: torch.fx.Node) -> bool:
+    """Is it, or its gradient, a kernel of ours?"""
+    first = _WEIGHT[convolution.target]
+    stride, _, dilation = convolution.args[first + 2 : first + 5]
+    image, weight = _given(convolution, first - 1), _given(convolution, first)
+    groups: Any = convolution.args[_GROUPS[convolution.target]]
+    return in_kernels(image, weight, stride, dilation, groups)  # type: ignore[arg-type]
 
 
 def _trains_in_single(gaining: list[torch.fx.Node]) -> bool:

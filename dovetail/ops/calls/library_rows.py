@@ -101,8 +101,6 @@ library("aten::_fft_c2r", shape=fourier.complex_to_real)
 
 # ---------------------------------------------------------------- layers
 
-library("aten::convolution", shape=images.convolution, trial=trials.CONVOLVED, fresh=True)
-library("aten::convolution_backward", shape=images.convolution_backward, fresh=True)
 library("aten::cudnn_convolution_relu", "aten::cudnn_convolution_add_relu", fresh=True)
 library("aten::max_pool2d_with_indices", fresh=True)
 library("aten::max_unpool2d", shape=images.max_unpool2d, may_raise=True)

@@ -3,7 +3,7 @@
     @ROWS("aten::native_layer_norm", takes_sizes=True)
     def layer_norm(emit, out, x, shape, weight, bias, eps): ...         # becomes loops
 
-    ROWS.library("aten::convolution", fresh=True)                       # is only ever a library call
+    ROWS.library("aten::cudnn_convolution_relu", fresh=True)            # is only ever a library call
 
 A Lowering takes the Emitter, the Spec of eager's result (a tuple of them for several results) and
 the operator's own arguments, tensors as Values. It gives a Value, a tuple of Values, or

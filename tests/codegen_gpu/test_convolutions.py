@@ -1,0 +1,115 @@
+"""Convolutions of each channel by itself: what they mean, and their GPU kernels under Triton's interpreter."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from dovetail.codegen.gpu import plan
+from dovetail.ir import evaluate as evaluation
+from dovetail.ir.loops import Group, LibraryCall
+from dovetail.ir.spec import verify
+from dovetail.options import Options
+from dovetail.schedule import schedule
+from dovetail.schedule.gpu.split import spread
+from tests.codegen_gpu.test_programs import _Machine
+from tests.schedule.test_meaning import lowered
+from tests.traits import give_host
+
+aten = torch.ops.aten
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch):
+    give_host(monkeypatch, depthwise=True)
+
+
+#: Sizes of the image and the weight; stride, padding, dilation.
+CASES = {
+    "3x3": ((2, 6, 7, 5), (6, 1, 3, 3), [1, 1], [1, 1], [1, 1]),
+    "no padding": ((2, 6, 7, 5), (6, 1, 3, 3), [1, 1], [0, 0], [1, 1]),
+    "5x5 by twos": ((2, 6, 9, 8), (6, 1, 5, 5), [2, 2], [2, 2], [1, 1]),
+    "by threes, two wide": ((1, 4, 9, 8), (4, 1, 2, 3), [3, 2], [1, 0], [1, 1]),
+    "steps longer than the weight": ((1, 4, 9, 8), (4, 1, 2, 2), [3, 3], [0, 0], [1, 1]),
+    "spread": ((2, 6, 9, 9), (6, 1, 3, 3), [1, 1], [2, 2], [2, 2]),
+    "padding beyond the weight": ((1, 3, 4, 4), (3, 1, 3, 3), [1, 1], [4, 3], [1, 1]),
+    "even": ((1, 3, 6, 6), (3, 1, 4, 2), [1, 2], [2, 1], [1, 1]),
+    "lines": ((2, 5, 11), (5, 1, 4), [1], [3], [1]),
+    "volumes": ((1, 3, 4, 5, 4), (3, 1, 2, 3, 2), [1, 2, 1], [1, 1, 0], [1, 1, 1]),
+    "a pixel": ((2, 6, 1, 1), (6, 1, 3, 3), [1, 1], [1, 1], [1, 1]),
+    "a column of results": ((2, 6, 5, 3), (6, 1, 3, 3), [1, 1], [0, 0], [1, 1]),
+}  # fmt: skip
+
+
+def _given(name, last, dtype, bias=True):
+    sizes, weights, *how = CASES[name]
+    torch.manual_seed(0)
+    x, w = torch.randn(sizes), torch.randn(weights)
+    if last and len(sizes) == 4:
+        x = x.to(memory_format=torch.channels_last)
+    return x.to(dtype), w.to(dtype), torch.randn(sizes[1]).to(dtype) if bias else None, how
+
+
+def _wide(fn, *args):
+    """In float64, where there is nothing to round."""
+    return fn(*(a.double() if isinstance(a, torch.Tensor) else a for a in args))
+
+
+def _run(fn, args, monkeypatch):
+    before = lowered(fn, *args)
+    program = schedule(before, Options())
+    items = [spread(item) if isinstance(item, Group) else (item,) for item in program.items]
+    program = program.with_items(tuple(itertools.chain.from_iterable(items)))
+    verify(program)
+    assert not any(isinstance(item, LibraryCall) for item in program.items)
+    found = evaluation.evaluate(before, args), evaluation.evaluate(program, args)
+    monkeypatch.setitem(evaluation._RUN, Group, _Machine.group)
+    return *found, _Machine(program, args).run()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("last", "dtype"), [(False, torch.float32), (True, torch.float32), (True, torch.bfloat16)])
+@pytest.mark.parametrize("small", [False, True])
+def test_meaning(name, last, dtype, small, monkeypatch):
+    if small:
+        monkeypatch.setattr(plan, "FLAT", 32)
+    x, w, bias, (stride, padding, dilation) = _given(name, last, dtype)
+    none = [0] * len(stride)
+
+    def forward(x, w, bias):
+        return aten.convolution(x, w, bias, stride, padding, dilation, False, none, x.shape[1])
+
+    want = _wide(forward, x, w, bias)
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    for (got,) in _run(forward, (x, w, bias), monkeypatch):
+        torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance)
+        assert got.stride() == forward(x, w, bias).stride()
+    gradient = torch.randn(want.shape).to(dtype)
+    if last and gradient.dim() == 4:
+        gradient = gradient.to(memory_format=torch.channels_last)
+
+    def backward(gradient, x, w):
+        sizes = [x.shape[1]]
+        return aten.convolution_backward(
+            gradient, x, w, sizes, stride, padding, dilation, False, none, x.shape[1], [True] * 3
+        )
+
+    wants = _wide(backward, gradient, x, w)
+    for results in _run(backward, (gradient, x, w), monkeypatch):
+        for got, want in zip(results, wants, strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance * want.abs().max().item())
+
+
+@pytest.mark.parametrize(("sizes", "weights", "groups", "stride", "dilation"), [
+    ((2, 6, 7, 7), (12, 1, 3, 3), 6, 1, 1),  # two results a channel
+    ((2, 6, 7, 7), (6, 3, 3, 3), 2, 1, 1),  # channels in groups
+    ((2, 1, 7, 7), (1, 1, 3, 3), 1, 1, 1),  # one channel
+    ((2, 6, 17, 17), (6, 1, 3, 3), 6, 2, 2),
+    ((2, 6, 17, 17), (6, 1, 9, 9), 6, 1, 1),  # too many taps
+])
+def test_left_to_the_library(sizes, weights, groups, stride, dilation):
+    fn = lambda x, w: aten.convolution(x, w, None, [stride] * 2, [0, 0], [dilation] * 2, False, [0, 0], groups)
+    program = lowered(fn, torch.randn(sizes), torch.randn(weights))
+    assert sum(isinstance(item, LibraryCall) for item in program.items) == 1
