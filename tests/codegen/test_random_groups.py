@@ -63,7 +63,7 @@ class Maker:
         return Load(self.buffer([extent(r) for r in kept], self.pick(DTYPES), "input"), tuple(kept))
 
     def computed(self, ranges) -> Expr:
-        """A load at an index with // and %, or under a mask, or at a position read from memory."""
+        """A load at an index with // and %, or under a mask, or at a position read from memory or found by a loop."""
         flat = 0
         for r in self.random.sample(ranges, len(ranges)):
             flat = flat * extent(r) + r
@@ -78,6 +78,12 @@ class Maker:
                 "and", op("ge", Index(r), Const(low, torch.int64)), op("lt", Index(r), Const(low + 5, torch.int64))
             )
             return Load(self.buffer([5], self.pick(DTYPES), "input"), (r - low,), inside)
+        found = sorted(name for name, dtype in self.locals.items() if dtype == torch.int64)
+        if found and self.random.random() < 0.6:
+            least = op("max", Local(self.pick(found), torch.int64), Const(0, torch.int64))
+            place, r = dims.value(op("min", least, Const(3, torch.int64)), 4), self.pick(ranges)
+            shape, index = self.pick((((4,), (place,)), ((4, extent(r)), (place, r)), ((extent(r), 4), (r, place))))
+            return Load(self.buffer(shape, self.pick(DTYPES), "input"), index)
         kept = self.random.sample(ranges, self.pick((1, len(ranges))))
         position = Load(self.buffer([extent(r) for r in kept], torch.int64, "input"), tuple(kept))
         return Load(
@@ -102,7 +108,7 @@ class Maker:
             kind = self.pick(("min", "max", "argmin", "argmax")) if dtype != torch.bool else self.pick(("any", "all"))
             if dtype in (torch.float32, torch.float64, torch.int64) and self.random.random() < 0.5:
                 kind = "sum"
-            name, result = f"r{len(self.locals)}", torch.int64 if kind.startswith("arg") else dtype
+            name, result = f"r{len(self.locals) + len(self.pending)}", torch.int64 if kind.startswith("arg") else dtype
             self.pending[name] = result
             return Reduce(name, kind, self.value([*outer, *inner], dtype), result)
         index = [*outer, *inner]

@@ -278,10 +278,11 @@ def test_check_of_one_index_guards_hoisted_loads():
     assert torch.equal(out, table[3].expand(30, 50))
 
 
-def test_local_of_integer_positions():
-    x, out = torch.randn(8, 60), torch.empty(8)
-    i, j = new_range("i", 8), new_range("j", 60)
-    best = Load(buffer("x", x), (i, dims.value(Local("p", torch.int64), 60)))
+@pytest.mark.parametrize("n", [3, 60], ids=["of each lane", "of a row"])
+def test_local_of_integer_positions(n):
+    x, out = torch.randn(8, n), torch.empty(8)
+    i, j = new_range("i", 8), new_range("j", n)
+    best = Load(buffer("x", x), (i, dims.value(Local("p", torch.int64), n)))
     group = Group("g", (i,), (
         Loop((j,), (Reduce("p", "argmax", Load(buffer("x", x), (i, j)), torch.int64),)),
         Loop((), (Store(buffer("out", out, "output"), (i,), best),)),

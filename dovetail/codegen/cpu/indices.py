@@ -9,7 +9,7 @@ from dovetail.codegen.cpu.builder import Val
 from dovetail.codegen.cpu.lanes import Lanes
 from dovetail.ir import dims
 from dovetail.ir.dims import Atom, Dim, Symbol
-from dovetail.ir.loops import Expr
+from dovetail.ir.loops import Expr, value_exprs
 
 
 class Indices:
@@ -38,14 +38,18 @@ class Indices:
     # ------------------------------------------------------------ values
 
     def varies(self, dim: Dim) -> bool:
-        return self.vector is not None and self.vector in dims.symbols(dim)
+        return self.vector is not None and (self.vector in dims.symbols(dim) or self._found(dim))
+
+    def _found(self, dim: Dim) -> bool:
+        """Is a part of it what every lane has found out for itself, as the place of its row's largest element?"""
+        return any(self.of_value(expr).lanes > 1 for expr in value_exprs((dim,)))
 
     def step(self, dim: Dim) -> Dim | None:
         """How much `dim` grows from lane to lane; None when not by a constant."""
         if self.vector is None:
             return 0
         step = dims.coefficient(dim, self.vector)
-        return step if step is None or self.vector not in dims.symbols(step) else None
+        return None if step is None or self.vector in dims.symbols(step) or self._found(dim) else step
 
     def first(self, dim: Dim) -> Val:
         """The value in the first lane."""
