@@ -21,7 +21,7 @@ from dovetail.ir.gpus import Rates
 from dovetail.ir.products import Product
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.normalize.recording.templates import wanted
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.own.template import begin, template
 from dovetail.options import Options
 from dovetail.products.aligned import pad_products, products_of, values
@@ -41,7 +41,7 @@ def multiply_in_kernels(graph: AtenGraph, options: Options) -> None:
     if not wanted(options) or torch.backends.cuda.matmul.allow_tf32:
         return
     split: dict[Any, Node] = {}
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in products_of(graph):
             product = _chosen(node)
             if product is not None:

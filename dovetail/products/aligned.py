@@ -22,7 +22,7 @@ from dovetail.ir.gpus import HalfRates
 from dovetail.normalize.passes.no_ops import PERMUTATIONS
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.normalize.recording.templates import wanted
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.options import Options
 from dovetail.products.choice import GAIN, half_rates, misaligned, padded_us
 
@@ -39,7 +39,7 @@ def pad_products(graph: AtenGraph, options: Options) -> None:
     if not wanted(options):
         return
     padded: dict[tuple[Node, int, int], Node] = {}
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in products_of(graph):
             rate = half_rates(node.meta["val"].device)
             if rate is not None and (missing := _missing(node, rate)):

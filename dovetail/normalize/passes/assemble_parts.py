@@ -39,7 +39,7 @@ from dovetail.normalize.passes.escape import escaping
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.layouts import takes_any_layout
 from dovetail.ops.calls.schema import bound, facts
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.fake.symbolic.size_questions import all_same, empty, same
 from dovetail.ops.fake.symbolic.symint import concrete
 from dovetail.ops.fake.tensor import run
@@ -52,7 +52,7 @@ def join_parts(graph: AtenGraph) -> None:
     """In place on the graph."""
     if not any(node.target in _MAKES for node in graph.graph.nodes):
         return
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         walk = _Walk(graph)
         for node in list(graph.graph.nodes):
             walk.visit(node)

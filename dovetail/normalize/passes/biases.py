@@ -23,7 +23,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import on_host, traits
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.schema import facts
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.fake.rules.images import backend
 
 aten = torch.ops.aten
@@ -32,7 +32,7 @@ Node = torch.fx.Node
 
 def add_biases_apart(graph: AtenGraph) -> None:
     """In place on the graph."""
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target in _APART]:
             made = _APART[node.target](GraphWriter(graph.graph, node), node)
             if made is not None:

@@ -31,7 +31,7 @@ from dovetail.normalize.passes.escape import is_view
 from dovetail.normalize.passes.image_layouts import last_is_faster
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.layouts import takes_any_layout, takes_images
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.fake.rules.layout import channels_last, contiguous, dense_order, is_one
 from dovetail.ops.fake.symbolic.size_questions import all_same, hint, same
 from dovetail.ops.fake.tensor import run
@@ -171,7 +171,7 @@ class _Layout:
         self.changed: set[torch.fx.Node] = set()
 
     def apply(self, nodes: list[torch.fx.Node], gaining: set[torch.fx.Node]) -> None:
-        with torch.no_grad(), FakeMode():
+        with on_fakes():
             for node in nodes:
                 if node in gaining:
                     self.convolve(node)

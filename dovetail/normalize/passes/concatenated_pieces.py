@@ -134,7 +134,7 @@ def joined(pieces: Iterable[ConcatPiece]) -> list[ConcatPiece]:
 
 
 class PiecesBuilder:
-    """Adds to a graph what pieces are made with. Inside a `FakeMode`."""
+    """Adds to a graph what pieces are made with. Inside `on_fakes`."""
 
     def __init__(self, write: GraphWriter) -> None:
         self.write = write

@@ -23,7 +23,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.biases import by_cudnn
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.schema import bound
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.fake.rules.images import suggests_channels_last
 from dovetail.ops.fake.symbolic.size_questions import hint
 from dovetail.options import Options
@@ -44,7 +44,7 @@ def let_cudnn_finish(graph: AtenGraph, options: Options) -> None:
     """In place on the graph."""
     if options.numerics == "eager":
         return
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target is aten.relu.default]:
             _finish(graph.graph, node)
 

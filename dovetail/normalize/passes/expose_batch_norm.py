@@ -18,7 +18,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -28,7 +28,7 @@ TRAINING = 5  # the argument's position
 def expose_norms(graph: AtenGraph) -> None:
     """In place on the graph."""
     norm = aten._native_batch_norm_legit_functional.default
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in [n for n in graph.graph.nodes if n.op == "call_function" and n.target is norm]:
             results = [user for user in node.users if user.target is operator.getitem and user.args[1] == 0]
             if node.args[TRAINING] and results and _alike(node, results[0]):

@@ -15,7 +15,7 @@ import torch.fx
 
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -24,7 +24,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 def expose_logs(graph: AtenGraph) -> None:
     """In place on the graph."""
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in [n for n in graph.graph.nodes if n.target is aten._log_softmax.default]:
             backward = any(user.target is aten._log_softmax_backward_data.default for user in node.users)
             x, made = node.args[0].meta["val"], node.meta["val"]

@@ -20,7 +20,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.collectives import ADDING, REDUCING
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.fake.symbolic.size_questions import all_same
 
 Node = torch.fx.Node
@@ -35,7 +35,7 @@ def reduce_sums_once(aten: AtenGraph, backward: Set[Node]) -> None:
             total = _sum_of(node)
             if total is not None:
                 groups.setdefault((total, node.target, node.args[1:], node in backward), []).append(node)
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for terms in groups.values():
             if len(terms) > 1 and all(_look_alike(term.args[0], terms[0].args[0]) for term in terms):
                 _reduce_last(aten, terms)

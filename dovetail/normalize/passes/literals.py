@@ -19,7 +19,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import HOST, on_host
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.effects import has_effect
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.own.check import check
 
 aten = torch.ops.aten
@@ -116,7 +116,7 @@ def _bring(node: Node, known: dict[Node, torch.Tensor]) -> None:
 
 def _full(place: Node, number: torch.Tensor, device: torch.device) -> Node:
     value = number.item()
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         write = GraphWriter(place.graph, place)
         return write.call(aten.full.default, [], value, dtype=number.dtype, device=device)
 

@@ -21,7 +21,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.lowering.pools import pair
 
 aten = torch.ops.aten
@@ -34,7 +34,7 @@ LARGEST = 16
 def write_out_pools(graph: AtenGraph) -> None:
     """In place on the graph."""
     pools = [n for n in graph.graph.nodes if n.op == "call_function" and n.target is _POOL]
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in pools:
             results = list(node.users)
             if not results or any(user.target is not operator.getitem or user.args[1] for user in results):

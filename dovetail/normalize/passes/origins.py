@@ -21,7 +21,7 @@ from dovetail.ir.devices import on_host
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.effects import has_effect, stays
-from dovetail.ops.fake import FakeMode, to_fake
+from dovetail.ops.fake import on_fakes, to_fake
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -37,7 +37,7 @@ def compute_where_wanted(graph: AtenGraph) -> None:
     origins = _Origins(graph)
     for node in graph.graph.nodes:
         origins.look_at(node)
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for user in users:
             for given in user.all_input_nodes:
                 moved = origins.moved(given, user, user.meta["val"].device)

@@ -22,7 +22,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.normalize.affine_index import Affine, affine
 from dovetail.normalize.passes.dead_code import remove_dead
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.fake.symbolic.size_questions import same
 from dovetail.ops.integer_ends import END
 
@@ -33,7 +33,7 @@ Node = torch.fx.Node
 def read_at_inverses(graph: AtenGraph) -> None:
     """In place on the graph."""
     inverses: dict[Node, Node | None] = {}  # of the permutations so far
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in list(graph.graph.nodes):
             if _permutes(node):
                 inverses[node] = None

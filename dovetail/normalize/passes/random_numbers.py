@@ -24,7 +24,7 @@ from dovetail.ir.aten import CHECKPOINTED, AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.schema import bound
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.fake.rules.layout import dense_order
 from dovetail.ops.fake.symbolic.size_questions import dim_or_node
 from dovetail.ops.own.philox import KINDS, draw
@@ -40,7 +40,7 @@ FEW = 4096  # numbers that an operator draws about as fast as it is launched
 
 def draw_in_kernels(graph: AtenGraph, backward_nodes: Set[Node]) -> None:
     """In place on the graph; `backward_nodes` are left alone: each of its runs draws anew."""
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         found: dict[torch.device, list[_Draw]] = {}
         for node in graph.graph.nodes:
             if node.op == "call_function" and node.target in _ROWS and node not in backward_nodes:

@@ -9,21 +9,18 @@ kept, where it is little.
 
 from __future__ import annotations
 
-import torch
-import torch.fx
-
 from dovetail.ir.aten import CHECKPOINTED, KEPT, AtenGraph
 from dovetail.ir.devices import HOST
 from dovetail.normalize.passes.random_numbers import draws_few
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.own.redraw import AGAIN, generator_state
 
 
 def draw_again(graph: AtenGraph) -> None:
     """In place on a joint graph, which is to be divided: only the forward half takes them from the generator."""
     nodes = [n for n in graph.graph.nodes if CHECKPOINTED in n.meta and KEPT not in n.meta and n.target in AGAIN]
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in nodes:
             val = node.meta["val"]
             like = val[0] if isinstance(val, (tuple, list)) else val

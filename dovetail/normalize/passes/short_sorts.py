@@ -16,7 +16,7 @@ import torch.fx
 from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import GraphWriter
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 from dovetail.ops.integer_ends import end_of
 
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ _SHORT = (torch.int8, torch.int16, torch.int32)
 
 def sort_short_keys(graph: AtenGraph) -> None:
     """In place on the graph."""
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for node in [n for n in graph.graph.nodes if n.target in _SORTS]:
             dtype = _narrowest(node)
             if dtype is not None:

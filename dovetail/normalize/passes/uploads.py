@@ -20,7 +20,7 @@ from dovetail.ir.aten import AtenGraph
 from dovetail.ir.devices import traits
 from dovetail.normalize.passes.writer import GraphWriter
 from dovetail.ops.calls.effects import early, stays
-from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake import on_fakes
 
 aten = torch.ops.aten
 Node = torch.fx.Node
@@ -44,7 +44,7 @@ def upload_together(graph: AtenGraph) -> None:
         return
     for node in [n for n in graph.graph.nodes if n in known and n.op == "call_function"]:
         first.prepend(node)
-    with torch.no_grad(), FakeMode():
+    with on_fakes():
         for (_, device), numbers in tables.items():
             found = _uploaded(GraphWriter(graph.graph, first), list(numbers), device)
             for user in users:

@@ -14,7 +14,7 @@ Node = torch.fx.Node
 
 
 class GraphWriter:
-    """Adds nodes before a place in a graph. Inside a `FakeMode`."""
+    """Adds nodes before a place in a graph. Inside `on_fakes`."""
 
     def __init__(self, graph: torch.fx.Graph, place: Node) -> None:
         self.graph, self.place = graph, place

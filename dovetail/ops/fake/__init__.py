@@ -1,5 +1,5 @@
 """Fake tensors: metadata without memory, on the real device."""
 
-from dovetail.ops.fake.tensor import FakeMode, FakeTensor, to_fake
+from dovetail.ops.fake.tensor import FakeMode, FakeTensor, on_fakes, to_fake
 
-__all__ = ["FakeMode", "FakeTensor", "to_fake"]
+__all__ = ["FakeMode", "FakeTensor", "on_fakes", "to_fake"]

@@ -8,8 +8,8 @@ by PyTorch's own FakeTensorMode, whose import alone takes 0.6 s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -112,6 +112,16 @@ class FakeMode(TorchDispatchMode):
             return NotImplemented
         self.drawn += draws(func)
         return run(func, args, kwargs or {})
+
+
+@contextmanager
+def on_fakes() -> Iterator[None]:
+    """What passes compute on the fakes of a graph: nothing is differentiated, and none of the program's modes counts.
+
+    In inference mode PyTorch refuses some views of them.
+    """
+    with torch.inference_mode(False), torch.no_grad(), FakeMode():
+        yield
 
 
 def all_fake(types: tuple[type, ...]) -> bool:
