@@ -206,6 +206,34 @@ class Computed(Source):
 
 
 @dataclass(frozen=True, slots=True)
+class KeyAt(Source):
+    """The key of `base` at a place in its order."""
+
+    base: Source
+    place: int
+
+    def expr(self) -> str:
+        return f"[*{self.base.expr()}][{self.place}]"
+
+    def name(self) -> str:
+        return f"the key {self.place} of {self.base.name()}"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueAt(Source):
+    """What the dictionary `base` holds at a place in its order."""
+
+    base: Source
+    place: int
+
+    def expr(self) -> str:
+        return f"[*{self.base.expr()}.values()][{self.place}]"
+
+    def name(self) -> str:
+        return f"the value {self.place} of {self.base.name()}"
+
+
+@dataclass(frozen=True, slots=True)
 class TypeOf(Source):
     base: Source
 

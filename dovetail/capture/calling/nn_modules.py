@@ -42,7 +42,9 @@ def _hooked(s: Session, value: ModuleValue) -> bool:
 
 def _filled(s: Session, table: dict[Any, Any]) -> bool:
     known = s.objects.by_identity.get(id(table))
-    return bool(known.entries if isinstance(known, DictValue) else table)
+    if isinstance(known, DictValue) and (known.unread is None or known.added):
+        return bool(known.entries)
+    return bool(table)
 
 
 def _runs_plain(s: Session, value: ModuleValue) -> bool:

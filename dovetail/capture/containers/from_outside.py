@@ -22,8 +22,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.capture.values.unread_span import Span
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.literals import has_literal
-from dovetail.ir.records import dataclass
-from dovetail.ir.source import Attr, ComputedItem, DictGet, Item, Keyed, OwnDict, RawItem, RawView, Source
+from dovetail.ir.source import Attr, ComputedItem, DictGet, Item, KeyAt, Keyed, OwnDict, RawItem, RawView, Source
 
 
 def _wrap_tuple(s: Session, obj: Any, source: Source | None) -> Value:
@@ -189,20 +188,6 @@ def plainly_read(s: Session, cls: type) -> bool:
 def by_tensors(obj: Any) -> bool:
     """Are there tensors among the keys?"""
     return any(isinstance(key, torch.Tensor) for key in obj)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyAt(Source):
-    """The key of `base` at a place in its order."""
-
-    base: Source
-    place: int
-
-    def expr(self) -> str:
-        return f"[*{self.base.expr()}][{self.place}]"
-
-    def name(self) -> str:
-        return f"the key {self.place} of {self.base.name()}"
 
 
 def look_up(s: Session, obj: Any, source: Source, key: Any) -> tuple[Value, Any] | None:

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dovetail.capture.containers.module_hooks import listed
 from dovetail.capture.process import unguarded_facts
 from dovetail.capture.values.base import MISSING, Const, Raised, Session, Value
 from dovetail.capture.values.callables import ClassValue, KnownValue
@@ -135,6 +136,9 @@ def unpack(s: Session, value: Value) -> list[Value]:
     """`list(value)` as a Python list that the caller may keep."""
     if isinstance(value, SequenceValue) and type(s.static(value.cls, "__iter__")) is not FUNCTION:
         return list(value.all(s))
+    hooks = listed(s, value) if isinstance(value, ViewValue) else None
+    if hooks is not None:
+        return hooks
     iterator = iterate(s, value)
     out = []
     while (item := step(s, iterator)) is not None:

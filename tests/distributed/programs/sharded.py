@@ -13,6 +13,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import dovetail
+from dovetail.diagnostics.times import RECORDS
 from dovetail.ir.sharded import gathered
 from tests.distributed.programs.common import DEVICE, Block, Blocks, batches, compiles_once, same_training, state, train
 
@@ -215,3 +216,12 @@ def case_sharded_and_spread():
         print(grid, way.__name__, flush=True)
         eager, compiled, run = (functools.partial(each, grid) for each in (on_grid, way, alike_in_a_row))
         compiles_once(same_training(lambda: Blocks(3), eager, compiled, run))
+
+
+def case_many_layers_that_are_sharded_and_spread():
+    """Each has hooks of both, under numbers of its own."""
+    grid = GRIDS[1]
+    model = whole_compiled_on_grid(grid, Blocks(8).to(DEVICE))
+    before = len(RECORDS.all())
+    compiles_once(model)
+    assert len(RECORDS.all()) - before < 16, [record.function for record in RECORDS.all()[before:]]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from dovetail.capture.containers.iteration import each
+from dovetail.capture.containers.module_hooks import size
 from dovetail.capture.containers.varying_keys import entry, holds, remove_entry
 from dovetail.capture.handlers.build import mapping_pairs
 from dovetail.capture.outside.wrap import WRAPPERS
@@ -249,7 +250,12 @@ methods(BOTH, "__iter__")(lambda s, v: s.iterate(_view("keys")(s, v)))
 for _kind in ("keys", "values", "items"):
     methods(BOTH, _kind)(_view(_kind))
 NATIVE_ATTRIBUTES[(defaultdict, "default_factory")] = lambda s, v: v.default_factory or NONE
-methods(dict, "__len__")(lambda s, v: Const(len(v.pairs(s))))
+
+
+@methods(dict, "__len__")
+def _len(s: Session, v: Any) -> Value:
+    hooks = size(s, v) if isinstance(v, DictValue) else None
+    return hooks or Const(len(v.pairs(s)))
 
 
 @methods(defaultdict, "__init__")
