@@ -34,7 +34,7 @@ from dovetail.ir.records import dataclass
 FLAT, TILE, COLUMNS = 1024, 4096, 2048
 #: What 32 threads share: bytes of the widest tensor, in pointwise code; elements of a row.
 BYTES, ELEMENTS = 1024, 512
-#: Where more is read for each element, a thread has fewer of them: registers hold what all of them read.
+#: Where more is read for each element, a thread has fewer of them.
 MANY_LOADS = 8, 32
 #: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
 LONG_SIDE, SIDE, SHORT_SIDE = 256, 32, 16
@@ -116,21 +116,20 @@ def _pointwise(group: Group) -> TilePlan:
         axes = Axis("y", (y,), side), Axis("x", (x,), side)
         batch = tuple(r for r in group.outer if r is not x and r is not y)
         return TilePlan(axes, batch, inner, min(16, max(4, side * side // 512)))
+    flat = FLAT // _read_together(group)
     *others, last = group.outer
     if others and _alone(extent(last)):
-        return TilePlan((Axis("x", (last,), FLAT),), tuple(others), inner, FLAT // _points(group))
+        return TilePlan((Axis("x", (last,), flat),), tuple(others), inner, flat // _points(group))
     total = _size(dims.product(map(extent, group.outer)))
-    block = max(32, min(FLAT, power_of_two(total)))
+    block = max(32, min(flat, power_of_two(total)))
     return TilePlan((Axis("x", group.outer, block),), (), inner, max(1, block // _points(group)))
 
 
 def _points(group: Group) -> int:
     """Elements that 32 threads share. Of half types more: these take longer to compute than to move."""
     stored = (s.buffer for s in group.statements() if isinstance(s, Store))
-    loads = _loads(group.loops)
-    buffers = [*(load.buffer for load in loads), *stored]
-    shared = BYTES // min(4, max([2, *(b.dtype.itemsize for b in buffers)]))
-    return shared >> sum(len(loads) > many for many in MANY_LOADS)
+    buffers = [*(load.buffer for load in _loads(group.loops)), *stored]
+    return BYTES // min(4, max([2, *(b.dtype.itemsize for b in buffers)])) // _read_together(group)
 
 
 def _alone(size: Dim) -> bool:
@@ -190,12 +189,18 @@ def _rows(group: Group) -> TilePlan:
         inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
     batch = group.outer[:-1] if across and _by_themselves(group, wide) else ()
     axes = (Axis("x", group.outer[len(batch) :], wide),) if group.outer else ()
-    share = ELEMENTS if whole else ELEMENTS // _added_together(group)
+    share = ELEMENTS // max(_read_together(group), 1 if whole else _added_together(group))
     return TilePlan(axes, batch, tuple(inner), max(1, min(16, wide * block // share)))
 
 
+def _read_together(group: Group) -> int:
+    """How many times fewer elements a thread has that reads much for each: registers hold what all of them read."""
+    most = max((len(_loads((loop,))) for loop in group.loops), default=0)
+    return 1 << sum(most > many for many in MANY_LOADS)
+
+
 def _added_together(group: Group) -> int:
-    """How many times fewer elements a thread has that adds up several things: registers hold what each comes to."""
+    """The same where several things are added up: registers hold what each comes to."""
     sums = max(sum(isinstance(s, Reduce) for s in loop.body) for loop in group.loops)
     return max(1, min(4, power_of_two(sums) // 2))
 
