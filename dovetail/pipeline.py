@@ -52,7 +52,7 @@ from dovetail.autograd.partial_backward import tells_sizes, without
 from dovetail.autograd.partition import exposed
 from dovetail.building import Change, Divide, build, dividing, scheduled_loops
 from dovetail.callees import HOOKS
-from dovetail.capture.driver import capture, capture_with_breaks
+from dovetail.capture.driver import capture_whole, capture_with_breaks
 from dovetail.capture.interpreter.tracing_log import Watch
 from dovetail.capture.numbers.number_cuts import Piece, cut, takes_numbers_out
 from dovetail.capture.tensors.repeatable import makers_of, shows
@@ -182,7 +182,7 @@ def trace(
     watch = Watch(source, bytecode) if source or bytecode else None
     with events.stage("capture"):
         if options.fullgraph:
-            captured = capture(fn, args, kwargs, options, varying, watch, prepares)
+            captured = capture_whole(fn, args, kwargs, options, varying, watch, prepares)
         else:
             captured = capture_with_breaks(fn, args, kwargs, options, varying, watch, lasting, prepares)
     events.artifact("graph_code", lambda: graph_text(captured.graph.graph))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
+import torch
+
 from dovetail.bytecode.decode import SUSPENDED
 from dovetail.capture.breaks.messages import as_called
 from dovetail.capture.breaks.trace_rest import trace_continuation
@@ -109,6 +111,33 @@ def capture_with_breaks(
     prepared: list | None = [] if prepares else None
     state = AttemptState(_varying(varying, options), watch=watch, lasting=lasting, prepared=prepared)
     return _without_seen_leaves(state, lambda: _with_breaks(fn, args, kwargs, options, state))
+
+
+def capture_whole(
+    fn: Callable[..., Any], args: tuple, kwargs: Mapping[str, Any], options: Any,
+    varying: Varying = CONSTANT, watch: Watch | None = None, prepares: bool = False,
+) -> Captured:  # fmt: skip
+    """The same in one graph, but for hooks of the module itself that are marked not to be compiled, as those that
+    `fully_shard` gives a compiled layer: they come before it and behind it."""
+    if getattr(fn, "_dovetail_continuation", None) is None:
+        try:
+            return capture(fn, args, kwargs, options, varying, watch, prepares)
+        except Unsupported as error:
+            if not _at_own_hook(error):
+                raise
+    captured = capture_with_breaks(fn, args, kwargs, options, varying, watch, prepares=prepares)
+    for found in captured.breaks:
+        if not _at_own_hook(found):
+            raise Unsupported(found.code, found.reason, found.remedy, stack=found.stack)
+    return captured
+
+
+_CALL = torch.nn.Module._call_impl.__code__.co_filename
+
+
+def _at_own_hook(found: Unsupported | Break) -> bool:
+    """Is it in what calls a module, outside its forward?"""
+    return found.code == "disabled-function" and all(place.filename == _CALL for place in found.stack)
 
 
 def _without_seen_leaves(state: AttemptState, attempt: Callable[[], Captured]) -> Captured:

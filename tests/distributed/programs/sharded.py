@@ -14,6 +14,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 import dovetail
 from dovetail.diagnostics.times import RECORDS
+from dovetail.errors import GraphBreakError
 from dovetail.ir.sharded import gathered
 from tests.distributed.programs.common import DEVICE, Block, Blocks, batches, compiles_once, same_training, state, train
 
@@ -89,6 +90,44 @@ def case_other_orders_and_in_place():
     for way in [way for way in WAYS if way not in TWO]:
         print(way.__name__, flush=True)
         same_training(Blocks, sharded, way)
+
+
+def case_layers_that_are_one_graph_and_then_sharded():
+    """As training loops do for which a graph break would be an error: both hooks are around that graph."""
+
+    def wrap(model):
+        for number, block in enumerate(model.blocks):
+            model.blocks[number] = dovetail.compile(block, fullgraph=True)
+        return sharded(model)
+
+    def in_place(model):
+        with dovetail.install():
+            for block in model.blocks:
+                block.compile(fullgraph=True)
+        return sharded(model)
+
+    for way in (wrap, in_place):
+        compiles_once(same_training(lambda: Blocks(5), sharded, way))
+
+
+class Broken(Block):
+    def forward(self, x):
+        x = super().forward(x)
+        dovetail.graph_break()
+        return x * 2
+
+
+def case_what_is_no_one_graph_is_refused_there():
+    broken = fully_shard(dovetail.compile(Broken(8).to(DEVICE), fullgraph=True))
+    whole = sharded_then_whole_compiled(Blocks().to(DEVICE))
+    whole = dovetail.compile(whole, fullgraph=True)
+    for model, code in ((broken, "explicit-break"), (whole, "disabled-function")):
+        try:
+            model(batches(1)[0])
+        except GraphBreakError as error:
+            assert error.code == code, error
+        else:
+            raise AssertionError("nothing was raised")
 
 
 def case_mixed_precision():
