@@ -42,6 +42,9 @@ NARROW = 2**31 - 2**20
 LONGEST_ROW = 16384
 #: GPU: programs that keep every multiprocessor of a large device busy; at least one on each.
 ENOUGH_PROGRAMS, FEW_PROGRAMS = 1056, 132
+#: GPU: a loop that adds up more than so many things at once has so many times fewer programs, and elements to a thread:
+#: what each thread has come to takes registers, and time at the end.
+MANY_SUMS, FEWER = 4, 4
 #: GPU: outer indices in a program whose memory is contiguous along them, and where there are few; bytes of them where a
 #: narrower tile keeps a column for a second reduction.
 WIDE_TILE, NARROWEST_TILE, NARROW_TILE = 64, 8, 64

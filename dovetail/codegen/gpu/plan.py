@@ -19,19 +19,22 @@ from dovetail.ir.ends import end
 from dovetail.ir.launch import (
     ENOUGH_PROGRAMS,
     FEW_PROGRAMS,
+    FEWER,
     LONGEST_ROW,
+    MANY_SUMS,
     NARROW_TILE,
     NARROWEST_TILE,
     WIDE_TILE,
     power_of_two,
 )
 from dovetail.ir.liveness import nodes, statement_roots
-from dovetail.ir.loops import Group, Load, Loop, Reduce, Store
+from dovetail.ir.loops import Group, Load, Loop, Store
 from dovetail.ir.ranges import extent
 from dovetail.ir.records import dataclass
 
 #: Elements of a tile: pointwise code; rows; columns, which are added up tile by tile.
 FLAT, TILE, COLUMNS = 1024, 4096, 2048
+WEIGHED = 4096
 #: What 32 threads share: bytes of the widest tensor, in pointwise code; elements of a row.
 BYTES, ELEMENTS = 1024, 512
 #: Where more is read for each element, a thread has fewer of them.
@@ -118,11 +121,25 @@ def _pointwise(group: Group) -> TilePlan:
         return TilePlan(axes, batch, inner, min(16, max(4, side * side // 512)))
     flat = FLAT // _read_together(group)
     *others, last = group.outer
+    if others and _weighs(group):
+        width = next((w for w in (128, 64, 32, 16) if _fill(_size(extent(last)), w)), 32)
+        axes = Axis("y", tuple(others), WEIGHED // _read_together(group) // width), Axis("x", (last,), width)
+        return TilePlan(axes, (), inner, 4)
     if others and _alone(extent(last)):
         return TilePlan((Axis("x", (last,), flat),), tuple(others), inner, flat // _points(group))
     total = _size(dims.product(map(extent, group.outer)))
     block = max(32, min(flat, power_of_two(total)))
     return TilePlan((Axis("x", group.outer, block),), (), inner, max(1, block // _points(group)))
+
+
+def _weighs(group: Group) -> bool:
+    """Is much read for each element, some of it the same for all indices but the last range's? Once for a tile of them
+    then."""
+    column = dims.as_symbol(group.outer[-1])
+    if _read_together(group) == 1 or not any(steps_by_one(i, group.outer[-1]) for i in _stores(group.loops)):
+        return False
+    alike = sum(dims.symbols(load.index[0]) == {column} for load in _loads(group.loops))
+    return alike > MANY_LOADS[0]
 
 
 def _points(group: Group) -> int:
@@ -200,9 +217,8 @@ def _read_together(group: Group) -> int:
 
 
 def _added_together(group: Group) -> int:
-    """The same where several things are added up: registers hold what each comes to."""
-    sums = max(sum(isinstance(s, Reduce) for s in loop.body) for loop in group.loops)
-    return max(1, min(4, power_of_two(sums) // 2))
+    """The same where much is added up."""
+    return FEWER if group.added > MANY_SUMS else 1
 
 
 def _by_themselves(group: Group, wide: int) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from dovetail.ir import dims
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim, floordiv
 from dovetail.ir.loops import Expr, Local, Loop, Reduce, Store
@@ -61,10 +62,10 @@ class _Axis:
             return
         for k in range(-(-self.taps // self.stride)):
             result = floordiv(at, self.stride) - k
-            inside, which = build.within(result, 0, self.count), at - result * self.stride
+            inside, tap = build.within(result, 0, self.count), at - result * self.stride
             if self.taps % self.stride:
-                inside = build.and_(inside, build.within(which, 0, self.taps))
-            yield which, result, inside
+                inside = build.and_(inside, build.within(tap, 0, self.taps))
+            yield dims.minimum(tap, self.taps - 1), result, inside
 
 
 def in_kernels(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], groups: int) -> bool:
@@ -144,8 +145,8 @@ def _of_image(emit: Emitter, out: Spec, axes: Sequence[_Axis], gradient: Value, 
             taps, result, insides = zip(*each, strict=True)
             inside = reduce(build.and_, insides)
             found = build.cast(gradient.load((n, c, *result), inside), dtype)
-            product = build.mul(found, build.cast(of_tap.load((*taps, c), inside), dtype))
-            total = build.add(total, build.where(inside, product, build.const(0, dtype)))
+            found = build.where(inside, found, build.const(0, dtype))
+            total = build.add(total, build.mul(found, build.cast(of_tap.at((*taps, c)), dtype)))
         return total
 
     return emit.pointwise(out, at)
