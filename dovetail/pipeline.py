@@ -256,7 +256,7 @@ class Stages:
         why = why or makes_leaves(graph.graph, fakes)
         used = None if why is not None else without_gradients(graph.graph)
         if used is None:
-            raise why or Uncompiled("it computes gradients, and what led to them is differentiated again outside")
+            raise why or Uncompiled("it computes gradients, after which only some of its results can be differentiated")
         if any(is_wrapper(n.meta.get("fake")) for n in graph.graph.nodes):
             return self.apart(used), (None,)
         plan, partial = self.shortened(used) or self.plan(used)

@@ -302,3 +302,64 @@ def test_no_cycle_through_a_written_input(backend):
     gone = weakref.ref(hidden)
     del hidden, out
     assert gone() is None
+
+
+# ---------------------------------------------------------------- of gradients that the function itself computes
+
+
+def penalized(net, x):
+    """As in WGAN-GP: the leaf is the function's own."""
+    x = (x * 0.5).requires_grad_()
+    out = net(x)
+    (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    return out.mean() + (slope.flatten(1).norm(dim=1) - 1).square().mean()
+
+
+def of_parameters(net, x):
+    """As in MAML: a step of gradient descent is differentiated."""
+    parameters = dict(net.named_parameters())
+    loss = net(x).square().mean()
+    slopes = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
+    stepped = {name: p - 0.1 * g for (name, p), g in zip(parameters.items(), slopes)}
+    return torch.func.functional_call(net, stepped, (x,)).square().mean()
+
+
+def twice(net, x):
+    """As in the residual of a differential equation."""
+    x = (x * 1).requires_grad_()
+    (first,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first[:, 0].sum(), x, create_graph=True)
+    return second.square().mean() + first.mean()
+
+
+def kept_for_others(net, x):
+    """The gradients have no history, and what led to them has."""
+    parameters, out = list(net.parameters()), net(x)
+    slopes = torch.autograd.grad(out.square().mean(), parameters, retain_graph=True)
+    return out.abs().mean() * sum(g.norm() for g in slopes)
+
+
+INSIDE = [penalized, of_parameters, twice, kept_for_others]
+NETS = {
+    "pointwise": lambda: (nn.Sequential(nn.Linear(4, 5), nn.Softplus(), nn.LayerNorm(5), nn.Linear(5, 2)), (3, 4)),
+    "images": lambda: (
+        nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.SiLU(), nn.AvgPool2d(2), nn.Flatten()), (2, 2, 6, 6),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fn", INSIDE, ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("name", NETS)
+@pytest.mark.filterwarnings("error:.*operator by operator")
+def test_gradients_inside_are_differentiated_outside(fn, name, backend):
+    net, shape = NETS[name]()
+    before = {k: v.clone() for k, v in net.state_dict().items()}
+
+    def program(call):
+        net.load_state_dict(before)
+        net.zero_grad(set_to_none=True)
+        loss = call(net, torch.randn(shape))
+        loss.backward()
+        return loss, [p.grad for p in net.parameters()]
+
+    same(program, fn, backend, rtol=1e-4, atol=1e-5)

@@ -203,20 +203,13 @@ def frozen_below(x: Tensor, k: float) -> Tensor:
     return x.grad * 1  # type: ignore[operator]
 
 
-def leaf_by_store(x: Tensor, k: float) -> Tensor:
-    y = x.detach() + k
-    y.requires_grad = True
-    return (torch.autograd.grad((y * y * x.detach()).sum(), y)[0] * x).sum()
-
-
 @pytest.mark.parametrize("backend", ["eager", "dovetail"])
-@pytest.mark.parametrize("fn", [frozen_below, leaf_by_store])
-def test_both_sides_of_a_new_leaf_are_compiled(fn: Callable[[Tensor, float], Tensor], backend: str) -> None:
-    found = dovetail.explain(fn)(torch.ones(2, requires_grad=True), 2.0)
+def test_both_sides_of_a_new_leaf_are_compiled(backend: str) -> None:
+    found = dovetail.explain(frozen_below)(torch.ones(2, requires_grad=True), 2.0)
     assert found.graph_count > 1 and found.op_count and "[new-leaf]" in str(found)
-    compiled = dovetail.compile(fn, backend=backend)
+    compiled = dovetail.compile(frozen_below, backend=backend)
     for k in (2.0, 5.0, 5.0):
-        assert _outcome(compiled, k) == _outcome(fn, k)
+        assert _outcome(compiled, k) == _outcome(frozen_below, k)
 
 
 def _outcome(fn: Callable[[Tensor, float], Any], k: float) -> Any:

@@ -54,7 +54,22 @@ def told_twice(x: Tensor, w: Tensor) -> Tensor:
     return h @ w
 
 
-UNSEEN = [frozen_below, by_method, some_without, of_what_has_a_history, two, without_recording, told_twice]
+def differentiated_by(x: Tensor, w: Tensor) -> Tensor:
+    h = x.detach() + 1
+    h.requires_grad = True
+    return (torch.autograd.grad((h * h * x.detach()).sum(), h)[0] @ w).sum()
+
+
+def differentiated_inside(x: Tensor, w: Tensor) -> Tensor:
+    h = (x * 2).requires_grad_()
+    (force,) = torch.autograd.grad((h.sin() @ w).sum(), h, create_graph=True)
+    return (force * w).sum()
+
+
+UNSEEN = [
+    frozen_below, by_method, some_without, of_what_has_a_history, two, without_recording, told_twice, differentiated_by,
+    differentiated_inside,
+]  # fmt: skip
 
 
 def trained(call: Call) -> Any:
@@ -106,12 +121,6 @@ def read_behind_a_break(x: Tensor, w: Tensor) -> Tensor:
     return loss
 
 
-def differentiated_inside(x: Tensor, w: Tensor) -> Tensor:
-    h = (x * 2).requires_grad_()
-    (force,) = torch.autograd.grad((h.sin() @ w).sum(), h, create_graph=True)
-    return (force * w).sum()
-
-
 def hooked(x: Tensor, w: Tensor) -> Tensor:
     h = (x * 2).requires_grad_()
     h.register_hook(lambda gradient: SEEN.append(gradient))
@@ -152,8 +161,8 @@ def checkpointed(x: Tensor, w: Tensor) -> Tensor:
 
 
 SHOWN = [
-    returned, viewed, stored, read_behind_a_break, differentiated_inside, hooked, written_to, turned_back, refused,
-    its_own_input, of_nothing_else, checkpointed,
+    returned, viewed, stored, read_behind_a_break, hooked, written_to, turned_back, refused, its_own_input,
+    of_nothing_else, checkpointed,
 ]  # fmt: skip
 
 

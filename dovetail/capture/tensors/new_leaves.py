@@ -18,7 +18,7 @@ import torch
 
 from dovetail.capture.values.base import TRUE, Args, Const, Kwargs, RestartCapture, Session
 from dovetail.capture.values.tensor import TensorValue
-from dovetail.ops.calls.autograd_calls import calls_engine, steers
+from dovetail.ops.calls.autograd_calls import steers
 from dovetail.ops.fake.wrapped import is_wrapper
 
 
@@ -70,7 +70,7 @@ def rely_on_unseen(s: Session, outputs: Sequence[Any], inputs: Sequence[Any]) ->
     shown = any(id(_whole(fake)) in memory for fake in made)
     written = any(leaf._version != version for leaf, version in s.gradients.leaves)
     differentiated = s.gradients.recorded and any(getattr(each.fake, "requires_grad", False) for each in inputs)
-    if shown or written or made and not differentiated or calls_engine(s.graph) or any(map(steers, s.graph.nodes)):
+    if shown or written or made and not differentiated or any(map(steers, s.graph.nodes)):
         raise LeafSeen
 
 

@@ -14,6 +14,7 @@ import torch.fx
 
 from dovetail.ir.aten import Uncompiled, output_of
 from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake.symbolic.number import NumberNeeded
 
 
 class Relay:
@@ -90,7 +91,7 @@ def steers(node: torch.fx.Node) -> str:
 
 
 def calls_engine(graph: torch.fx.Graph) -> bool:
-    """Does it compute gradients, after which what led to them cannot be differentiated again?"""
+    """Does it compute gradients, after which what led to them may not be differentiated again?"""
     return any(node.target is torch.autograd.grad for node in graph.nodes)
 
 
@@ -113,10 +114,15 @@ def leaves_of(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def used_up(fake: torch.Tensor) -> bool:
-    """Does PyTorch's engine refuse to go through the history of a fake tensor, which is as the real one's will be?"""
+    """Does PyTorch's engine refuse to go through the history of a fake tensor, which is as the real one's will be?
+
+    No where nobody can tell, since an operator wants its sizes as numbers: then it cannot be recorded either.
+    """
     try:
         with torch.autograd.set_multithreading_enabled(False):
             torch.autograd.grad(fake, leaves_of(fake), torch.ones_like(fake), retain_graph=True)
+    except NumberNeeded:
+        return False
     except RuntimeError as error:
         return "second time" in str(error)
     return False
@@ -152,11 +158,12 @@ def makes_leaves(graph: torch.fx.Graph, fakes: Sequence[Any]) -> Uncompiled | No
 
 
 def without_gradients(graph: torch.fx.Graph) -> list[int] | None:
-    """Places of outputs whose history a backward pass inside has used up; None if others require gradients."""
+    """Places of outputs whose history a backward pass inside has used up; None if others require gradients too."""
     if not calls_engine(graph):
         return []
     results: Any = output_of(graph).args[0]
     fakes = [(k, n.meta.get("fake")) for k, n in enumerate(results) if isinstance(n, torch.fx.Node)]
     wanted = [(k, f) for k, f in fakes if isinstance(f, torch.Tensor) and f.requires_grad and not f.is_leaf]
     with FakeMode():
-        return [k for k, _ in wanted] if all(used_up(f) for _, f in wanted) else None
+        used = [k for k, f in wanted if used_up(f)]
+    return used if len(used) in (0, len(wanted)) else None
