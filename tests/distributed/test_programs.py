@@ -10,7 +10,7 @@ import pytest
 from tests.distributed.ranks import BACKEND, WORLD, cases_of, outcomes
 from tests.forks import python
 
-PROGRAMS = ("parallel_data", "sharded", "flat", "tensors", "differing", "pipelines")
+PROGRAMS = ("parallel_data", "sharded", "flat", "tensors", "differing", "pipelines", "loops", "language")
 if importlib.util.find_spec("transformers"):
     PROGRAMS += ("losses",)
 

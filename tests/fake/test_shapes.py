@@ -317,3 +317,12 @@ def test_a_gradient_of_dropout_has_the_dtype_of_what_is_multiplied(dtypes):
 def test_attention_on_the_cpu_sums_in_the_dtype_that_its_kernel_has(dtype):
     given = [torch.randn(2, 3, 5, 4, dtype=dtype).transpose(0, 1) for _ in range(3)]
     assert differences(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default, *given) is None
+
+
+def test_operators_that_are_made_of_others_below_autograd():
+    """Nobody has taken them apart there, as where a class computes with what its tensors are made of."""
+    with FakeMode():
+        x, y = to_fake(torch.ones(3, dtype=torch.int64)), to_fake(torch.ones(2, dtype=torch.float16))
+        with torch._C._AutoDispatchBelowAutograd():
+            found = x.to(y), x.to(torch.float64), x.to("cpu", torch.float32)
+    assert [each.dtype for each in found] == [torch.float16, torch.float64, torch.float32]

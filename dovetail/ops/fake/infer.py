@@ -52,8 +52,8 @@ def infer(
         found = rule(*args, **kwargs)
         if found is not NotImplemented:
             return _wrap_spec(found, cls)
-    if is_composite(func) and torch.is_inference_mode_enabled():
-        return func.decompose(*args, **kwargs)  # elsewhere PyTorch takes it apart before anybody sees it
+    if is_composite(func):  # in inference mode, or called below autograd; else PyTorch takes it apart before
+        return func.decompose(*args, **kwargs)
     sized = takes_sizes(args, kwargs)
     if sized and row.symbolic_shape is not None:
         found = row.symbolic_shape(*args, **kwargs)
