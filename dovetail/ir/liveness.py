@@ -52,6 +52,11 @@ def loads_of(roots: list[loops.Expr]) -> Iterable[loops.Load]:
     return dict.fromkeys(load for root in reversed(roots) for load in root.loads)
 
 
+def added_together(group: loops.Group) -> int:
+    """How many things are added up together, in the loop where they are most."""
+    return max((sum(isinstance(s, loops.Reduce) for s in loop.body) for loop in group.loops), default=0)
+
+
 def loads(group: loops.Group) -> Iterable[loops.Load]:
     """Every distinct Load of a group."""
     return loads_of([root for statement in group.statements() for root in statement_roots(statement)])

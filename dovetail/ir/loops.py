@@ -391,11 +391,6 @@ class Group:
         for loop in self.loops:
             yield from loop.body
 
-    @property
-    def added(self) -> int:
-        """How many things are added up together, in the loop where they are most."""
-        return max((sum(isinstance(s, Reduce) for s in loop.body) for loop in self.loops), default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:

@@ -11,6 +11,7 @@ from dovetail.codegen.gpu import plan
 from dovetail.ir import evaluate as evaluation
 from dovetail.ir.loops import Group, LibraryCall
 from dovetail.ir.spec import verify
+from dovetail.ops.lowering import convolutions
 from dovetail.options import Options
 from dovetail.schedule import schedule
 from dovetail.schedule.gpu.split import spread
@@ -57,13 +58,13 @@ def _wide(fn, *args):
     return fn(*(a.double() if isinstance(a, torch.Tensor) else a for a in args))
 
 
-def _run(fn, args, monkeypatch):
+def _run(fn, args, monkeypatch, calls=0):
     before = lowered(fn, *args)
     program = schedule(before, Options())
     items = [spread(item) if isinstance(item, Group) else (item,) for item in program.items]
     program = program.with_items(tuple(itertools.chain.from_iterable(items)))
     verify(program)
-    assert not any(isinstance(item, LibraryCall) for item in program.items)
+    assert sum(isinstance(item, LibraryCall) for item in program.items) == calls
     found = evaluation.evaluate(before, args), evaluation.evaluate(program, args)
     monkeypatch.setitem(evaluation._RUN, Group, _Machine.group)
     return *found, _Machine(program, args).run()
@@ -75,6 +76,9 @@ def _run(fn, args, monkeypatch):
 def test_meaning(name, last, dtype, small, monkeypatch):
     if small:
         monkeypatch.setattr(plan, "FLAT", 32)
+        monkeypatch.setattr(plan, "WEIGHTS", 9)
+    monkeypatch.setattr(convolutions, "LIBRARY", 0 if small else 25)
+    calls = 0 if small and dtype is torch.float32 else 1  # for the weight's gradient
     x, w, bias, (stride, padding, dilation) = _given(name, last, dtype)
     none = [0] * len(stride)
 
@@ -97,7 +101,7 @@ def test_meaning(name, last, dtype, small, monkeypatch):
         )
 
     wants = _wide(backward, gradient, x, w)
-    for results in _run(backward, (gradient, x, w), monkeypatch):
+    for results in _run(backward, (gradient, x, w), monkeypatch, calls):
         for got, want in zip(results, wants, strict=True):
             torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance * want.abs().max().item())
 

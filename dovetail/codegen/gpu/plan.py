@@ -27,14 +27,15 @@ from dovetail.ir.launch import (
     WIDE_TILE,
     power_of_two,
 )
-from dovetail.ir.liveness import nodes, statement_roots
+from dovetail.ir.liveness import added_together, nodes, statement_roots
 from dovetail.ir.loops import Group, Load, Loop, Store
 from dovetail.ir.ranges import extent
 from dovetail.ir.records import dataclass
 
 #: Elements of a tile: pointwise code; rows; columns, which are added up tile by tile.
 FLAT, TILE, COLUMNS = 1024, 4096, 2048
-WEIGHED = 4096
+#: Elements of a tile that reads weights once for its columns, and how many loads are worth one.
+WEIGHED, WEIGHTS = 1024, 64
 #: What 32 threads share: bytes of the widest tensor, in pointwise code; elements of a row.
 BYTES, ELEMENTS = 1024, 512
 #: Where more is read for each element, a thread has fewer of them.
@@ -122,9 +123,8 @@ def _pointwise(group: Group) -> TilePlan:
     flat = FLAT // _read_together(group)
     *others, last = group.outer
     if others and _weighs(group):
-        width = next((w for w in (128, 64, 32, 16) if _fill(_size(extent(last)), w)), 32)
-        axes = Axis("y", tuple(others), WEIGHED // _read_together(group) // width), Axis("x", (last,), width)
-        return TilePlan(axes, (), inner, 4)
+        width = next((w for w in (64, 32, 16) if _fill(_size(extent(last)), w)), 32)
+        return TilePlan((Axis("y", tuple(others), WEIGHED // width), Axis("x", (last,), width)), (), inner, 4)
     if others and _alone(extent(last)):
         return TilePlan((Axis("x", (last,), flat),), tuple(others), inner, flat // _points(group))
     total = _size(dims.product(map(extent, group.outer)))
@@ -133,13 +133,11 @@ def _pointwise(group: Group) -> TilePlan:
 
 
 def _weighs(group: Group) -> bool:
-    """Is much read for each element, some of it the same for all indices but the last range's? Once for a tile of them
-    then."""
-    column = dims.as_symbol(group.outer[-1])
-    if _read_together(group) == 1 or not any(steps_by_one(i, group.outer[-1]) for i in _stores(group.loops)):
-        return False
-    alike = sum(dims.symbols(load.index[0]) == {column} for load in _loads(group.loops))
-    return alike > MANY_LOADS[0]
+    """Is very much read for each element, half of it the same for all indices but the last range's? Once for a tile of
+    them then: 7x7 weights of 16x96x56x56 took 170 us on an H200, and 89 so; 3x3 and 5x5 ones gain nothing."""
+    column, loads = dims.as_symbol(group.outer[-1]), _loads(group.loops)
+    alike = sum(dims.symbols(load.index[0]) == {column} for load in loads)
+    return 2 * alike >= len(loads) - 1 > WEIGHTS and any(steps_by_one(i, group.outer[-1]) for i in _stores(group.loops))
 
 
 def _points(group: Group) -> int:
@@ -206,7 +204,8 @@ def _rows(group: Group) -> TilePlan:
         inner.append(Axis("r", loop.inner, own, looped=not whole) if loop.inner else None)
     batch = group.outer[:-1] if across and _by_themselves(group, wide) else ()
     axes = (Axis("x", group.outer[len(batch) :], wide),) if group.outer else ()
-    share = ELEMENTS // max(_read_together(group), 1 if whole else _added_together(group))
+    fewer = FEWER if not whole and added_together(group) > MANY_SUMS else 1
+    share = ELEMENTS // max(_read_together(group), fewer)
     return TilePlan(axes, batch, tuple(inner), max(1, min(16, wide * block // share)))
 
 
@@ -214,11 +213,6 @@ def _read_together(group: Group) -> int:
     """How many times fewer elements a thread has that reads much for each: registers hold what all of them read."""
     most = max((len(_loads((loop,))) for loop in group.loops), default=0)
     return 1 << sum(most > many for many in MANY_LOADS)
-
-
-def _added_together(group: Group) -> int:
-    """The same where much is added up."""
-    return FEWER if group.added > MANY_SUMS else 1
 
 
 def _by_themselves(group: Group, wide: int) -> bool:

@@ -337,6 +337,10 @@ class Emitter:
         assert held.base is not None
         return self.view(held.base, held.dtype, held.sizes, held.strides, held.offset)
 
+    def held(self, value: Value) -> Value:
+        """`value` in memory, in order: its readers do not compute it, or gather it, in their places."""
+        return self.stored(self.again(self.memory(value)))
+
     def reference(self, value: Value) -> BufferRef:
         """`value` as a tensor argument of a library call."""
         return BufferRef(self.memory(value))

@@ -131,7 +131,7 @@ class _Runs:
         emit, count = self.emit, self.elements.count
         keys = emit.pointwise(self.vector(self.key, count), key)
         if isinstance(count, int) and count <= COMPARED:
-            found, order = self.compared(keys, count)
+            found, order = self.compared(emit.held(keys), count)
         else:
             found, order = emit.buffer(self.vector(self.key, count)), emit.buffer(self.vector(torch.int64, count))
             emit.library(aten.sort.stable, (emit.reference(keys),), {"stable": True}, (found, order))

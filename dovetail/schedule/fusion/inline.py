@@ -35,7 +35,6 @@ from dovetail.ir.loops import (
     rewrite,
 )
 from dovetail.schedule.fusion.cost import CHEAP, big, big_loads, cost
-from dovetail.schedule.fusion.nest import linear
 from dovetail.schedule.fusion.simplify import Simplifier
 from dovetail.schedule.memory.lifetimes import Lifetimes
 
@@ -45,8 +44,6 @@ LARGEST = 400
 DEEPEST_INLINED = DEEPEST // 4
 #: Quotients and remainders of one another in an index; each level may name the one below it twice.
 MOST_NESTED = 5
-#: What is read so often in a group is worth being put in order first.
-SEVERAL = 4
 #: A concatenation of at most this many parts is computed where it is read, by selection.
 MOST_PIECES = 3
 
@@ -152,7 +149,7 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     store = pieces[0][0]
     known = traits(store.buffer.device)
     if len(pieces) == 1 and price <= known.of_one and big_loads(values[0]) <= 1:
-        return not _lined_up(store, uses)
+        return True
     if len(pieces) == 1 and _recomputed(store, price, uses, known):
         return True
     if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
@@ -160,16 +157,6 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
         return False
     return len({load for _, load in uses}) == 1 and not any(_repeats(g, load) for g, load in uses)
-
-
-def _lined_up(store: Store, uses: list[tuple[Group, Load]]) -> bool:
-    """Does it put side by side what lies apart, for readers of several elements each?"""
-    place = linear(store.buffer, store.index)
-    fastest = next((s for s in dims.symbols(place) if dims.coefficient(place, s) == 1), None)
-    read = (linear(load.buffer, load.index) for load in big(store.value))
-    if fastest is None or all(fastest not in dims.symbols(at) or dims.coefficient(at, fastest) == 1 for at in read):
-        return False
-    return max(Counter(id(group) for group, _ in uses).values()) >= SEVERAL
 
 
 def _is_nested(value: Expr) -> bool:

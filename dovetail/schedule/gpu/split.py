@@ -22,7 +22,7 @@ from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim
 from dovetail.ir.followers import Exponentials, Squares, followers
 from dovetail.ir.launch import ENOUGH_PROGRAMS, FEWER, LONGEST_ROW, MANY_SUMS, WIDE_TILE
-from dovetail.ir.liveness import reads, writes
+from dovetail.ir.liveness import added_together, reads, writes
 from dovetail.ir.loops import (
     Buffer,
     Check,
@@ -77,7 +77,7 @@ def _parts(group: Group, across: bool, follows: Iterable[Squares | Exponentials]
     wide, alone = (WIDE_TILE, TALL) if across else (1, SHORT)
     if not across and longest <= LONGEST_ROW and group.locals:
         return 1
-    fewer = FEWER if group.added > MANY_SUMS else 1
+    fewer = FEWER if added_together(group) > MANY_SUMS else 1
     busy = min(ENOUGH_PROGRAMS // fewer // max(-(-rows // wide), 1), longest // max(fewer * alone // wide, 1))
     kept = [follower.longest for follower in follows] if longest > LONGEST_ROW and not across else []
     return max([busy, *(-(-longest // part) for part in kept)])

@@ -1,9 +1,11 @@
-"""Little that is computed of a program's inputs alone comes as early as the same of other inputs: one launch for all.
+"""Little that is computed of a program's inputs, or of such, comes as early as the same of other inputs: one launch for
+all.
 
 before:  k0: b0 = a0   k1: a0 = a0 + 1   ...b0...   k2: b2 = a1   k3: a1 = a1 + 1   ...b2...
 after:   k0: b0 = a0   k2: b2 = a1       k1: a0 = a0 + 1   ...b0...   k3: a1 = a1 + 1   ...b2...
 
-Each layer of a model that generates words copies the number of words before it counts on.
+Each layer of a model that generates words copies the number of words before it counts on. A recommender's tables sort
+the rows that their gradients have.
 """
 
 from __future__ import annotations
@@ -13,9 +15,9 @@ from collections.abc import Mapping
 from dovetail.ir import dimvalues
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.liveness import loads, output_buffers, reads, view_roots, writes
-from dovetail.ir.loops import Check, Group, Item, Program
+from dovetail.ir.loops import Check, Group, Item, Program, View
 
-SMALL = 1 << 14  # bytes of temporaries that may as well live longer
+SMALL = 1 << 14  # bytes of a temporary that may as well live longer
 
 
 def advanced(program: Program, kernels: Mapping[str, Kernel]) -> Program:
@@ -25,14 +27,19 @@ def advanced(program: Program, kernels: Mapping[str, Kernel]) -> Program:
     lasting = outside | {roots.get(name, name) for name in output_buffers(program)}
     places: list[list[Item]] = []
     first: dict[str, int] = {}  # of a kernel's symbol: where groups that may come early are
-    written: dict[str, int] = {}  # an input: the last place that writes to it
+    written: dict[str, int] = {}  # the last place that writes to it
+    early: set[str] = set()  # what such groups made, for others
     for item in program.items:
         place = len(places)
-        if isinstance(item, Group) and kernels[item.name].joins and _little(item, outside, lasting):
+        if isinstance(item, Group) and kernels[item.name].joins and _little(item, outside | early, lasting):
             symbol = kernels[item.name].symbol
             place = first.setdefault(symbol, place)
-            if any(written.get(name, -1) > place for name in reads(item)):
+            if any(written.get(roots.get(name, name), -1) > place for name in reads(item)):
                 place = first[symbol] = len(places)
+            early |= writes(item).keys()
+        if isinstance(item, View) and roots[item.result.name] in early:
+            place = written[roots[item.result.name]]
+            early.add(item.result.name)
         if place == len(places):
             places.append([])
         places[place].append(item)
@@ -41,10 +48,10 @@ def advanced(program: Program, kernels: Mapping[str, Kernel]) -> Program:
 
 
 def _little(group: Group, outside: set[str], lasting: set[str]) -> bool:
-    """Is it of inputs, into small temporaries, and does nothing have to be checked before?"""
+    """Is it of what is there early, into small temporaries, and does nothing have to be checked before?"""
     made = writes(group).values()
     if not reads(group).keys() <= outside or any(b.name in lasting for b in made):
         return False
     if any(isinstance(s, Check) for s in group.statements()) or any(load.children for load in loads(group)):
         return False
-    return dimvalues.typical(sum(b.numel * b.dtype.itemsize for b in made)) <= SMALL
+    return all(dimvalues.typical(b.numel * b.dtype.itemsize) <= SMALL for b in made)
