@@ -24,7 +24,7 @@ from dovetail.diagnostics.events import Events
 from dovetail.errors.codes import CODES
 from dovetail.ir.aten import Apart, AtenGraph, JointGraph, Pair, Uncompiled, parts_of, results_of
 from dovetail.ir.callers import users_place
-from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Break
+from dovetail.ir.captured import ALONE, FAILED, NO_OVERRIDES, REPEATED, Break
 from dovetail.ir.checks import CHECKING
 from dovetail.ir.kernel import Buckets, HostProgram, Kernel
 from dovetail.ir.launch import GraphFacts
@@ -36,6 +36,7 @@ from dovetail.runtime.call import autograd, wrapped
 from dovetail.runtime.call import buckets as in_nodes
 from dovetail.runtime.call.autograd import CompiledPair, partly_of, unheard, without_gradient
 from dovetail.runtime.call.double_backward import Replay
+from dovetail.runtime.call.further_gradients import FurtherGradients
 from dovetail.runtime.call.overlap import Overlap
 from dovetail.runtime.call.pieces import PiecesText, load_pieces
 from dovetail.runtime.call.plan import CallPlan
@@ -375,7 +376,8 @@ def assemble(
     joint, pair, (partial,) = plan.joint, plan.pair, partials
     forward = called(plan.inner, plan.forward.load(events), graph, events, fakes, pair.forward)
     backward, buckets = plan.backward.load(events), plan.backward.buckets
-    replay = None if plan.once else Replay(graph.forward, joint, telling(events), pair.numbers)
+    further = FurtherGradients(graph, graph.meta[ALONE]) if ALONE in graph.meta else None
+    replay = None if plan.once else Replay(graph.forward, joint, telling(events), pair.numbers, further)
     backward = recounting(backward, pair.backward.recounted)
 
     def some(there: int) -> tuple[Compiled, bool]:

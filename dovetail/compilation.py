@@ -28,7 +28,7 @@ from dovetail.diagnostics.events import CompileRecord, Events
 from dovetail.errors import BackendError, Unsupported
 from dovetail.interop.backends import BUILT_IN
 from dovetail.ir.callers import PACKAGE
-from dovetail.ir.captured import AGAIN, ENTERED, FAILED, NO_OVERRIDES, PLAIN, REPEATED, UNDONE, Break, Captured
+from dovetail.ir.captured import AGAIN, ALONE, ENTERED, FAILED, NO_OVERRIDES, PLAIN, REPEATED, UNDONE, Break, Captured
 from dovetail.ir.literals import error_in_words, in_words, steady
 from dovetail.ir.records import dataclass
 from dovetail.ir.varying import Varying
@@ -109,7 +109,8 @@ class Compilation:
         has = captured.names
         if self.options.backend in BUILT_IN:
             known = {REPEATED: AGAIN in has, NO_OVERRIDES: NO_OVERRIDES in has, FAILED: self.after.failed}
-            captured.graph.meta |= known
+            alone = partial(self.request.alone, name=self.request.where(self.fn))
+            captured.graph.meta |= {**known, ALONE: alone}
         return replace(captured, names={**has, **names})
 
     def filtered(self, captured: Captured) -> Captured:

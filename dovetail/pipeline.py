@@ -71,7 +71,7 @@ from dovetail.ir.aten import (
     Pair,
     Uncompiled,
 )
-from dovetail.ir.captured import FAILED, NO_OVERRIDES, REPEATED, Captured, MadeForOneCall
+from dovetail.ir.captured import ALONE, FAILED, NO_OVERRIDES, REPEATED, Captured, MadeForOneCall
 from dovetail.ir.checks import assumed
 from dovetail.ir.graphtext import graph_text
 from dovetail.ir.kernel import Buckets
@@ -153,7 +153,7 @@ def _backend(wanted: Compilation, captured: Captured, backend: Any) -> Compiled:
         return called(plain_call(graph), made, graph, events)
     with discovering(captured.sizes if captured.sizes is not None and captured.sizes.unbacked else None):
         made = _COMPILE[backend](graph, fakes, options, events)
-    del graph.meta[FAILED]
+    del graph.meta[FAILED], graph.meta[ALONE]
     if isinstance(events.plan, AsCaptured) and not captured.repeatable:
         raise Unsupported("data-dependent-size", "a graph that is not compiled would find out too late")
     return made

@@ -150,6 +150,10 @@ class Request:
             return wrap_module(fn, self, (_same, ()))
         return wrap_function(fn, self)
 
+    def alone(self, fn: Any, name: str) -> Any:
+        """The compiled counterpart of a function that has to be one graph. `name`: of what it belongs to."""
+        return wrap_function(fn, replace(self, fullgraph=True, quiet=True, name=name, rests={}, unlike={}, given={}))
+
     def compile(
         self, fn: Any, args: tuple, kwargs: Mapping[str, Any], index: int, reasons: list[list[str]],
         varying: Varying = CONSTANT, recurs: bool = True,

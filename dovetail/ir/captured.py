@@ -116,6 +116,7 @@ AGAIN = "_again"  # in a residual: goes on in plain Python after the graph has r
 UNDONE = "_undone"  # in a residual: has a graph that raised changed nothing, or could that be undone?
 NO_OVERRIDES = "_no_overrides"  # in a residual's names: the graph runs without `__torch_function__` of tensor classes
 FAILED = "failed"  # in the meta of a graph: told of a backward program's failure that eager has made good
+ALONE = "alone"  # in the meta of a graph: compiles a function by itself, as one graph
 REPEATED = "repeated"  # in the meta of a graph: where it raises and has changed nothing, the program goes on instead
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -15,3 +16,11 @@ class LazyGraphModule(_LazyGraphModule):
         return type(self).forward(self, *args, **kwargs)
 
     forward = _lazy_forward
+
+
+def python_of(graph: Any) -> Callable[..., Any]:
+    """The function of what runs a graph, whose code is there."""
+    if hasattr(graph, "real_recompile"):
+        graph.real_recompile()
+    found: Callable[..., Any] = graph.forward
+    return found

@@ -24,6 +24,7 @@ from dovetail.errors import Location
 from dovetail.ir.asked import Asked, files_of
 from dovetail.ir.captured import AGAIN, ENTERED, PLAIN, UNDONE, Captured, Continuation
 from dovetail.ir.guard import ABSENT, Guard, GuardKind
+from dovetail.ir.lazy_module import python_of
 from dovetail.ir.records import dataclass
 from dovetail.kept import operators
 from dovetail.kept.holds import failing
@@ -87,6 +88,9 @@ class LaterGraph:
     @property
     def graph(self) -> torch.fx.Graph:
         return self.module.graph
+
+    def real_recompile(self) -> None:
+        python_of(self.module)
 
     def forward(self, *inputs: Any) -> Any:
         return self.module.forward(*inputs)

@@ -52,6 +52,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.filterwarnings("error:.*operator by operator")
 def test_functions(name, backend):
     same(lambda call: penalty(call, leaf(3, 4), leaf(3, 4)), FUNCTIONS[name], backend, rtol=1e-4, atol=1e-5)
 

@@ -128,9 +128,18 @@ def test_a_call_with_hooks_that_only_some_results_are_for() -> None:
 
 
 def test_a_backward_pass_that_is_differentiated() -> None:
-    compiled, x = dovetail.compile(lambda x: (x.sin() * 2).sum(), fullgraph=True), weight()
-    assert told(lambda: torch.autograd.grad(compiled(x), x)) == []
-    (message,) = told(lambda: torch.autograd.grad(compiled(x), x, create_graph=True))
+    """It is compiled, unless the call has written to what it was given."""
+    state = torch.zeros(3)
+
+    def counting(x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        state.add_(1)
+        return (x.sin() * 2).sum()
+
+    compiled, x = dovetail.compile(counting, fullgraph=True), weight()
+    plain = dovetail.compile(lambda x: (x.sin() * 2).sum(), fullgraph=True)
+    assert told(lambda: torch.autograd.grad(compiled(x, state), x)) == []
+    assert told(lambda: torch.autograd.grad(plain(x), x, create_graph=True)) == []
+    (message,) = told(lambda: torch.autograd.grad(compiled(x, state), x, create_graph=True))
     assert "PyTorch runs a backward pass of " in message and "differentiated in turn" in message
 
 

@@ -313,8 +313,10 @@ def again(ctx: Any, replay: Replay | None, given: list, once: str, needed: Seque
     twice = torch.is_grad_enabled()
     kept = EagerPass(ctx, replay, given, saved, needed)
     inputs = kept.inputs()
-    replay.left("a backward pass", "it is to be differentiated in turn" if twice else "it is given unusual tensors")
-    found = kept.made(inputs) if twice else kept.gradients(inputs)
+    found: Any = replay.compiled(inputs, kept.needed, given) if twice and not kept.state else None
+    if found is None:
+        replay.left("a backward pass", "it is to be differentiated in turn" if twice else "it is given unusual tensors")
+        found = kept.made(inputs) if twice else kept.gradients(inputs)
     if saved and not torch._C._autograd._get_current_graph_task_keep_graph():
         forget(ctx)
     return tuple(found)

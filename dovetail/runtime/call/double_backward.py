@@ -1,4 +1,5 @@
-"""Gradients that can be differentiated in turn: the captured graph once more, in eager, with its history.
+"""Gradients that can be differentiated in turn: the captured graph once more, compiled with its gradients where that is
+possible (`further_gradients.py`), else in eager, with its history.
 
 The backward program computes numbers; how they depend on the inputs is known to PyTorch's engine only if the
 program's own operators run under it, with their detached parts and blocks without gradients. Inputs that the call has
@@ -16,6 +17,7 @@ import torch
 from dovetail.ir.aten import DATA, JointGraph, Returned
 from dovetail.ir.devices import HOST
 from dovetail.ir.settings import AUTOCAST_DEVICES
+from dovetail.runtime.call.further_gradients import FurtherGradients
 
 CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: an input of a "
@@ -76,13 +78,16 @@ class Replay:
 
     def __init__(
         self, graph: Callable[..., Any], joint: JointGraph, left: Callable[[str, str], None],
-        numbers: Sequence[int] = (),
+        numbers: Sequence[int] = (), further: FurtherGradients | None = None,
     ) -> None:  # fmt: skip
         self.graph, self.left = graph, left
         self.written = frozenset(k for k, _ in (*joint.aten.mutated, *joint.rewritten))
         self.rewritten = tuple(k for k, _ in joint.rewritten)
         self.again = self.written & {*numbers}
         self.sources = [_source(joint, position) for _, position in joint.tangents]
+        outputs = {position for kind, position in filter(None, self.sources) if kind == "output"}
+        whole = len(outputs) == len(self.sources) and not self.written
+        self.further = further if whole else None
         self.autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
 
     def kept(self, inputs: Sequence[Any], saved: Sequence[int]) -> Any:
@@ -104,6 +109,20 @@ class Replay:
         if kept is None or self.versions(kept) != versions:
             raise RuntimeError(CHANGED)
         return kept
+
+    def compiled(self, inputs: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list | None:
+        """What `gradients` gives, by compiled code; None where there is none."""
+        if self.further is None or any(map(is_batched, tangents)):
+            return None
+        there = [k for k, tangent in enumerate(tangents) if tangent is not None]
+        wanted = tuple(k for k, is_needed in enumerate(needed) if is_needed)
+        places = tuple(self.sources[k][1] for k in there)  # type: ignore[index]
+        with self.as_captured():
+            found = self.further.of(inputs, wanted, [tangents[k] for k in there], places)
+        if found is None:
+            return None
+        gradients = dict(zip(wanted, found, strict=True))
+        return [gradients.get(k) for k in range(len(inputs))]
 
     def gradients(self, inputs: Sequence[Any], needed: Sequence[bool], tangents: Sequence[Any]) -> list:
         """For each input a gradient with a history, or None. Each gets its own even if two are one tensor."""
