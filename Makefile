@@ -22,7 +22,7 @@ DEV   := $(VENV)/.ready-dev
 # Two test workers share the cores with each other's threads: a thread that waits must not spin.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm bench-distributed test-distributed curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts sweep-devices fuzz-shapes fuzz-turns fuzz-training fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-ranks fuzz-stale growth minify lint format types clean
+.PHONY: demo test test-libraries test-torch test-gpu sanitize-gpu bench bench-gpu bench-train bench-compile bench-capture bench-dynamic bench-layers bench-warm bench-distributed test-distributed curves page opdb opdb-backward test-checked modules fuzz-python fuzz-aliasing fuzz-images fuzz-attention fuzz-complex fuzz-items fuzz-layers fuzz-constants fuzz-parts fuzz-layouts layouts sweep-devices fuzz-shapes fuzz-turns fuzz-training fuzz-late fuzz-wrappers fuzz-values fuzz-history fuzz-ranks fuzz-distributed fuzz-stale growth minify lint format types clean
 .DEFAULT_GOAL := test
 
 $(READY): pyproject.toml constraints.txt
@@ -231,10 +231,14 @@ fuzz-aliasing: $(READY)
 fuzz-stale: $(READY)
 	$(BIN)/python -m tests.fuzz.stale --count 2000 $(ARGS)
 
-# What was compiled before must not show: the texts of all stages, then random calls beside eager.
 fuzz-ranks: $(READY)
 	$(BIN)/python -m tests.distributed.faults --runs 200 $(ARGS)
 
+# Training programs of several ranks: layers, wrappers, what is compiled, optimizers, loops.
+fuzz-distributed: $(READY)
+	$(BIN)/python -m tests.distributed.draws $(ARGS)
+
+# What was compiled before must not show: the texts of all stages, then random calls beside eager.
 fuzz-history: $(READY)
 	$(BIN)/python -m tests.fuzz.history texts --processes 4
 	$(BIN)/python -m tests.fuzz.history steps --steps 20000 --jobs 2 $(ARGS)

@@ -61,7 +61,7 @@ def run(device: torch.device, folder: Path) -> int:
         x = torch.randn(4, 4)
         torch.testing.assert_close(dovetail.compile(program)(x) + 0, program(x) + 0)
     torch.manual_seed(0)
-    model = common.Blocks(4)
+    model = common.Blocks(1)
     ways: tuple[Callable, ...] = DistributedDataParallel, sharded
     for way in ways:
         plain, other = (way(copy.deepcopy(model)) for _ in range(2))

@@ -5,9 +5,9 @@
 There are two of them on the CPU, which talk over gloo. The environment's RANKS asks for more, and RANKS_BACKEND=nccl
 for one on each GPU.
 
-The cases of a program are its functions whose names begin with `case_`. They run in order, in processes that are
-started once for a file of tests. After each case the ranks wait for each other, so that the next one begins in step
-also where one has failed.
+The cases of a program are its functions whose names begin with `case_`, or with `more_case_` where the environment asks
+for ranks. They run in order, in processes that are started once for a file of tests. After each case the ranks wait for
+each other, so that the next one begins in step also where one has failed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ BOUND = 200
 LIMIT = 500
 #: What every rank imports.
 IMPORTED = ("torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "dovetail.pipeline")
+#: How definitions of cases begin.
+CASES = ("def case_", "def more_case_") if {"RANKS", "RANKS_BACKEND"} & {*os.environ} else ("def case_",)
 _MARK = "@@ "
 
 
 def cases_of(module: str) -> list[str]:
     """The names of a program's cases, from its text: the process that runs the tests does not import it."""
     text = Path(__file__).with_name("programs").joinpath(f"{module}.py").read_text()
-    return [line[len("def ") : line.index("(")] for line in text.splitlines() if line.startswith("def case_")]
+    return [line[len("def ") : line.index("(")] for line in text.splitlines() if line.startswith(CASES)]
 
 
 def outcomes(module: str, folder: Path, ranks: int = WORLD) -> dict[str, str]:

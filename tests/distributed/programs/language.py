@@ -137,7 +137,7 @@ def _spread_alone(model: Model) -> Model:
     return spread(model, init_device_mesh(DEVICE.type, (dist.get_world_size(),)))
 
 
-def case_layers():
+def more_case_layers():
     same_training(Model, _spread_alone, lambda m: layers_compiled(_spread_alone(m)), trained)
 
 
