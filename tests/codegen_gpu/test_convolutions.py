@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch):
-    give_host(monkeypatch, depthwise=True)
+    give_host(monkeypatch, depthwise=True, holds_rows=True)
 
 
 #: Sizes of the image and the weight; stride, padding, dilation.

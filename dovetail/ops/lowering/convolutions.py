@@ -34,8 +34,8 @@ from dovetail.ops.lowering.value import Indices, Spec, Value
 ROWS = Rows(fresh=True, same_bits=lambda args, out: False)
 #: Taps of a weight at most, and of those of one kernel of its gradient: each takes a register for every element.
 MOST, TOGETHER = 49, 5
-#: A weight's gradient is the library's up to so many taps, and in half types: it starts at once, and takes less time (of
-#: 5x5 taps of 32x144x56x56 110 us on an H200, kernels 170; 7x7 taps of 16x384x14x14 take it 370 us, and kernels 65).
+#: A weight's gradient is the library's up to so many taps, and in half types: it starts at once, and takes less time
+#: (5x5 taps, 32x144x56x56, on an H200: 110 us, kernels 170; 7x7 taps, 16x384x14x14: 370, and kernels 65).
 LIBRARY = 25
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
+from dovetail.ir.devices import traits
 from dovetail.ir.dims import Symbol
 from dovetail.ir.liveness import nodes
 from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op, Param
@@ -16,6 +18,8 @@ EXPENSIVE: dict[str, int] = {
     "cosh": 20, "tanh": 16, "asinh": 24, "acosh": 24, "atanh": 24, "erf": 16, "erfc": 20, "philox": 50,
 }
 
+#: More elements than this of one tensor, for each of its own, are a window.
+WINDOW = 8
 #: At most this much is computed twice rather than kept in memory.
 CHEAP = 5
 
@@ -48,3 +52,11 @@ def big(expr: Expr) -> list[Load]:
 
 def big_loads(expr: Expr) -> int:
     return len(big(expr))
+
+
+def is_window(expr: Expr) -> bool:
+    """Does it read so many elements of one tensor that a thread which holds part of a row has no registers for them?"""
+    if len(expr.loads) <= WINDOW:
+        return False
+    found = Counter(load.buffer for load in big(expr)).most_common(1)
+    return any(count > WINDOW and traits(buffer.device).holds_rows for buffer, count in found)

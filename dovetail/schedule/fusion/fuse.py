@@ -24,6 +24,7 @@ from dovetail.ir.liveness import loads_of, reads, statement_roots, writes
 from dovetail.ir.loops import DEEPEST, Buffer, Expr, Group, Item, Load, Local, Program, Store
 from dovetail.ir.records import dataclass
 from dovetail.schedule.fusion.align import Alignment, Names, align
+from dovetail.schedule.fusion.cost import is_window
 from dovetail.schedule.fusion.nest import Nest, Placed, count, extents, linear, map_statement
 from dovetail.schedule.memory.lifetimes import SlotLifetimes
 
@@ -183,7 +184,7 @@ def combine(first: Nest, second: Nest, names: Names) -> Nest | None:
     """`first` then `second` over common outer ranges, or None."""
     if len(first.placed) + len(second.placed) > MOST_STATEMENTS * (1 + _is_copy(second, first)):
         return None
-    if depth([*first.placed, *second.placed]) > DEEPEST:
+    if depth([*first.placed, *second.placed]) > DEEPEST or _window_in_rows(first, second):
         return None
     ways = (_combine_along(first, second, a, b, names) for a, b in _anchors(first, second))
     for joined in itertools.chain(ways, _as_one_row(first, second)):
@@ -202,6 +203,13 @@ def _as_one_row(first: Nest, second: Nest) -> Iterator[Nest]:
     if alone and not made.isdisjoint(second.read()) and any(p.inner for p in first.placed):
         placed = [*_moved(first, {}, (), [], {}), *_moved(second, {}, (), [], {})]
         yield Nest(first.names + second.names, (), _unify_inner(placed))
+
+
+def _window_in_rows(first: Nest, second: Nest) -> bool:
+    """Would a kernel of rows read windows?"""
+    if first.pointwise and second.pointwise:
+        return False
+    return any(is_window(store.value) for nest in (first, second) for _, store in nest.stores())
 
 
 def _is_copy(second: Nest, first: Nest) -> bool:

@@ -34,7 +34,7 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
-from dovetail.schedule.fusion.cost import CHEAP, big, big_loads, cost
+from dovetail.schedule.fusion.cost import CHEAP, WINDOW, big, big_loads, cost, is_window
 from dovetail.schedule.fusion.simplify import Simplifier
 from dovetail.schedule.memory.lifetimes import Lifetimes
 
@@ -44,6 +44,8 @@ LARGEST = 400
 DEEPEST_INLINED = DEEPEST // 4
 #: Quotients and remainders of one another in an index; each level may name the one below it twice.
 MOST_NESTED = 5
+#: What is computed for each element of a window costs at most so much, its load included.
+FOR_EACH = 2
 #: A concatenation of at most this many parts is computed where it is read, by selection.
 MOST_PIECES = 3
 
@@ -148,15 +150,28 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     price = sum(map(cost, values))
     store = pieces[0][0]
     known = traits(store.buffer.device)
+    groups = {id(group): group for group, _ in uses}
+    if _too_often(store, price, values, list(groups.values())):
+        return False
     if len(pieces) == 1 and price <= known.of_one and big_loads(values[0]) <= 1:
         return True
     if len(pieces) == 1 and _recomputed(store, price, uses, known):
         return True
     if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
         return False
-    if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
+    if len(groups) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
         return False
     return len({load for _, load in uses}) == 1 and not any(_repeats(g, load) for g, load in uses)
+
+
+def _too_often(store: Store, price: int, values: list[Expr], readers: list[Group]) -> bool:
+    """Is it a window that is read by several, or in rows, or does a window read it, for whose elements it costs much?"""
+    if any(map(is_window, values)):
+        return len(readers) > 1 or any(loop.inner for group in readers for loop in group.loops)
+    if price <= FOR_EACH and len(values[0].loads) <= 1:
+        return False
+    read = (s.value for group in readers for s in group.statements() if isinstance(s, Store) and is_window(s.value))
+    return any(sum(load.buffer.name == store.buffer.name for load in value.loads) > WINDOW for value in read)
 
 
 def _is_nested(value: Expr) -> bool:
