@@ -38,7 +38,7 @@ from dovetail.capture.library.torch import (
     states,
     torch_function,
 )
-from dovetail.capture.polyfills import library
+from dovetail.capture.polyfills import library, spectral
 
 __all__ = [
     "attribute_functions",
@@ -71,6 +71,7 @@ __all__ = [
     "sequences",
     "sets",
     "settings",
+    "spectral",
     "states",
     "stdlib",
     "string_methods",
