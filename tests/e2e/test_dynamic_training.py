@@ -126,3 +126,18 @@ def test_a_size_that_turns_out_to_be_a_number() -> None:
     for size in ((2, 6, 4), (2, 1, 0), (2, 8, 8), (2, 1, 2)):
         x = R(*size)
         torch.testing.assert_close(gradients(ours, x, []), gradients(fn, x, []))
+
+
+ACTIVATIONS = [
+    F.softshrink, F.hardshrink, F.hardsigmoid, F.leaky_relu, F.mish, F.softplus, F.hardswish, F.elu, F.logsigmoid,
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("error:.*operator by operator")
+@pytest.mark.parametrize("fn", ACTIVATIONS, ids=lambda fn: fn.__name__)
+def test_gradients_of_activations_at_sizes_that_vary(fn):
+    compiled = dovetail.compile(lambda x: fn(x).square(), dynamic=True, fullgraph=True)
+    x = torch.randn(4, 6, requires_grad=True)
+    (found,) = torch.autograd.grad(compiled(x).sum(), x)
+    (wanted,) = torch.autograd.grad(fn(x).square().sum(), x)
+    torch.testing.assert_close(found, wanted)

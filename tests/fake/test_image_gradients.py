@@ -22,6 +22,12 @@ CALLS = {
     "elu": (aten.elu_backward.default, GRADIENT, 1.0, 1.0, 1.0, False, X),
     "hardswish": (aten.hardswish_backward.default, GRADIENT, X),
     "gelu": (aten.gelu_backward.default, GRADIENT, X),
+    "hardshrink": (aten.hardshrink_backward.default, GRADIENT, X, 0.5),
+    "softshrink": (aten.softshrink_backward.default, GRADIENT, X, 0.5),
+    "hardsigmoid": (aten.hardsigmoid_backward.default, GRADIENT, X),
+    "leaky relu": (aten.leaky_relu_backward.default, GRADIENT, X, 0.1, False),
+    "mish": (aten.mish_backward.default, GRADIENT, X),
+    "softplus": (aten.softplus_backward.default, GRADIENT, X, 1.0, 20.0),
     "batch norm": (aten.native_batch_norm_backward.default, GRADIENT, X, *NORM, ALL),
     "batch norm, some": (aten.native_batch_norm_backward.default, GRADIENT, X, *NORM, SOME),
     "layer norm": (

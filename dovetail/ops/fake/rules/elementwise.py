@@ -67,6 +67,8 @@ _NOT_ITERATED = frozenset(
 #: Element-wise without the tag.
 _ITERATED = frozenset((
     "floor_divide", "floor_divide.Scalar", "rsub.Tensor", "hardswish", "hardswish_backward", "elu_backward",
+    "hardshrink_backward", "softshrink_backward", "hardsigmoid_backward", "leaky_relu_backward", "mish_backward",
+    "softplus_backward",
 ))  # fmt: skip
 
 
