@@ -9,11 +9,12 @@ import torch
 
 from dovetail.codegen.gpu import plan
 from dovetail.ir import evaluate as evaluation
-from dovetail.ir.loops import Group, LibraryCall
+from dovetail.ir.loops import Group, LibraryCall, Store
 from dovetail.ir.spec import verify
 from dovetail.ops.lowering import convolutions
 from dovetail.options import Options
 from dovetail.schedule import schedule
+from dovetail.schedule.fusion.cost import is_window
 from dovetail.schedule.gpu.split import spread
 from tests.codegen_gpu.test_programs import _Machine
 from tests.schedule.test_meaning import lowered
@@ -104,6 +105,31 @@ def test_meaning(name, last, dtype, small, monkeypatch):
     for results in _run(backward, (gradient, x, w), monkeypatch, calls):
         for got, want in zip(results, wants, strict=True):
             torch.testing.assert_close(got.double(), want, rtol=tolerance, atol=tolerance * want.abs().max().item())
+
+
+def _groups(fn, *args):
+    return [item for item in schedule(lowered(fn, *args), Options()).items if isinstance(item, Group)]
+
+
+def _convolved(x, w, padding=1):
+    return aten.convolution(x, w, None, [1, 1], [padding] * 2, [1, 1], False, [0, 0], x.shape[1])
+
+
+def test_what_follows_joins_where_it_has_no_rows():
+    x, w, _, _ = _given("3x3", True, torch.float32)
+    assert len(_groups(lambda x, w: torch.nn.functional.silu(_convolved(x, w) * 2), x, w)) == 2  # the weights, and this
+
+    def normed(x, w):
+        return torch.nn.functional.layer_norm(_convolved(x, w).permute(0, 2, 3, 1), (6,))
+
+    windows = [g for g in _groups(normed, x, w) if any(isinstance(s, Store) and is_window(s.value) for s in g.statements())]
+    assert len(windows) == 1 and not windows[0].loops[0].inner
+
+
+def test_nothing_dear_is_computed_for_each_tap():
+    x, w, _, _ = _given("3x3", True, torch.float32)
+    assert len(_groups(lambda x, w: _convolved(torch.nn.functional.silu(x), w), x, w)) == 3
+    assert len(_groups(lambda x, w: _convolved(-x, w), x, w)) == 2
 
 
 @pytest.mark.parametrize(("sizes", "weights", "groups", "stride", "dilation"), [

@@ -46,6 +46,16 @@ def test_what_is_computed_of_inputs_alone_comes_early():
     assert order(gathered(text)[1]) == ["0c_copy+1c_copy+2c_copy", "0l", "1l", "2l", "0w_add+1w_add+2w_add"]
 
 
+def test_so_does_what_is_computed_of_that():
+    text = INPUTS
+    for k in range(3):
+        text += group(f"{k}c", "copy", f"b{k}", f"a{k}") + group(f"{k}d", "add", f"b{k + 3}", f"b{k}")
+        text += library(f"{k}l", f"b{k + 6}", f"b{k + 3}") + group(f"{k}w", "mul", f"a{k}", f"a{k}", f"b{k + 6}")
+    text += "output b6\noutput b7\noutput b8\n"
+    together = ["0c_copy+1c_copy+2c_copy", "0d_add+1d_add+2d_add", "0l", "1l", "2l", "0w_mul+1w_mul+2w_mul"]
+    assert order(gathered(text)[1]) == together
+
+
 def test_nothing_comes_before_what_writes_to_its_input():
     text = INPUTS + group("0", "copy", "b0", "a0") + library("1", "b1", "b0") + group("2", "add", "a1", "b1")
     text += group("3", "copy", "b2", "a1") + library("4", "b3", "b2") + "output b3\n"

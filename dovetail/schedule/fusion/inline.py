@@ -150,27 +150,30 @@ def _worthwhile(pieces: list[tuple[Store, Group]], uses: list[tuple[Group, Load]
     price = sum(map(cost, values))
     store = pieces[0][0]
     known = traits(store.buffer.device)
-    groups = {id(group): group for group, _ in uses}
-    if _too_often(store, price, values, list(groups.values())):
+    if _too_often(store, price, values, {id(group): group for group, _ in uses}):
         return False
     if len(pieces) == 1 and price <= known.of_one and big_loads(values[0]) <= 1:
         return True
-    if len(pieces) == 1 and _recomputed(store, price, uses, known):
-        return True
-    if len(pieces) > MOST_PIECES or (len(pieces) > 1 and price > CHEAP * len(pieces)):
+    return len(pieces) == 1 and _recomputed(store, price, uses, known) or _once(values, price, uses)
+
+
+def _once(values: list[Expr], price: int, uses: list[tuple[Group, Load]]) -> bool:
+    """Is it computed no more often where it is read?"""
+    if len(values) > MOST_PIECES or (len(values) > 1 and price > CHEAP * len(values)):
         return False
-    if len(groups) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
+    if len({id(g) for g, _ in uses}) > 1 or sum(1 for _ in nodes(values)) > LARGEST:
         return False
     return len({load for _, load in uses}) == 1 and not any(_repeats(g, load) for g, load in uses)
 
 
-def _too_often(store: Store, price: int, values: list[Expr], readers: list[Group]) -> bool:
-    """Is it a window that is read by several, or in rows, or does a window read it, for whose elements it costs much?"""
+def _too_often(store: Store, price: int, values: list[Expr], readers: dict[int, Group]) -> bool:
+    """Is it a window that several read, or one in rows; or does a window read it, for whose elements it costs much?"""
     if any(map(is_window, values)):
-        return len(readers) > 1 or any(loop.inner for group in readers for loop in group.loops)
+        return len(readers) > 1 or any(loop.inner for group in readers.values() for loop in group.loops)
     if price <= FOR_EACH and len(values[0].loads) <= 1:
         return False
-    read = (s.value for group in readers for s in group.statements() if isinstance(s, Store) and is_window(s.value))
+    stored = (s.value for group in readers.values() for s in group.statements() if isinstance(s, Store))
+    read = filter(is_window, stored)
     return any(sum(load.buffer.name == store.buffer.name for load in value.loads) > WINDOW for value in read)
 
 
