@@ -89,7 +89,7 @@ def hardtanh_backward(grad: Expr, x: Expr, min_val: float, max_val: float) -> Ex
     return where(outside, zero(grad), grad)
 
 
-@pointwise("aten::leaky_relu_backward", operands=2)
+@pointwise("aten::leaky_relu_backward", operands=2, shape=elementwise.leaky_relu_backward)
 def leaky_relu_backward(grad: Expr, x: Expr, negative_slope: float, self_is_result: bool) -> Expr:
     """The gradient above 0, slope * gradient below; by the argument or the result, which have one sign."""
     return where(build.gt(x, zero(x)), grad, scale_by(grad, negative_slope))

@@ -67,8 +67,7 @@ _NOT_ITERATED = frozenset(
 #: Element-wise without the tag.
 _ITERATED = frozenset((
     "floor_divide", "floor_divide.Scalar", "rsub.Tensor", "hardswish", "hardswish_backward", "elu_backward",
-    "hardshrink_backward", "softshrink_backward", "hardsigmoid_backward", "leaky_relu_backward", "mish_backward",
-    "softplus_backward",
+    "hardshrink_backward", "softshrink_backward", "hardsigmoid_backward", "mish_backward", "softplus_backward",
 ))  # fmt: skip
 
 
@@ -97,6 +96,11 @@ IN_PLACE = frozenset((
 def threshold_backward(gradient: torch.Tensor, x: torch.Tensor, threshold: Any) -> Any:
     """The kernel's first operand is the second argument."""
     return elementwise(aten.threshold_backward.default, (x, gradient, threshold), {})
+
+
+def leaky_relu_backward(gradient: torch.Tensor, x: torch.Tensor, slope: Any, from_result: bool) -> Any:
+    """The same."""
+    return elementwise(aten.leaky_relu_backward.default, (x, gradient, slope, from_result), {})
 
 
 def hardtanh_backward(gradient: torch.Tensor, x: torch.Tensor, least: Any, most: Any) -> Any:
