@@ -36,8 +36,11 @@ PATIENCE = 60
 BOUND = 200
 #: Seconds for a whole program.
 LIMIT = 500
-#: What every rank imports.
-IMPORTED = ("torch", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "dovetail.pipeline")
+#: What ranks import: PyTorch's compiler takes most of a second, and wrappers ask it whether they are being traced.
+IMPORTED = (
+    "torch", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.pipelining",
+    "torch.distributed.tensor.parallel", "dovetail.pipeline", "networkx", "dovetail.codegen.cpu.kernel",
+)  # fmt: skip
 #: How definitions of cases begin.
 CASES = ("def case_", "def more_case_") if {"RANKS", "RANKS_BACKEND"} & {*os.environ} else ("def case_",)
 _MARK = "@@ "
