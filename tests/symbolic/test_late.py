@@ -181,6 +181,13 @@ def test_parts_of_what_parts_were_joined_to() -> None:
         same(compiled(given, torch.tensor(lengths)), fn(given, torch.tensor(lengths)))
 
 
+def test_sizes_of_inputs_may_be_constants_beside_them() -> None:
+    compiled = dovetail.compile(padded, fullgraph=True, dynamic=False)
+    for n in LENGTHS:
+        given = x()
+        same(compiled(given, n), padded(given, n))
+
+
 def test_a_size_may_vary_beside_them() -> None:
     def fn(x, m):
         return (x[m] * x.shape[0]).sum(0) + x.shape[1]

@@ -78,8 +78,9 @@ class Claim(InGraph):
 
 
 def allowed(s: Session) -> bool:
-    """May operators of this graph have results of unbacked sizes?"""
-    wanted = s.options.capture_dynamic_output_shape_ops and s.options.dynamic is not False
+    """May operators of this graph have results of unbacked sizes? Where it may not end, no sizes of inputs vary less."""
+    options = s.options
+    wanted = options.capture_dynamic_output_shape_ops and (options.fullgraph or options.dynamic is not False)
     return wanted and s.graph is s.root and not s.table.refused
 
 
