@@ -141,3 +141,14 @@ def test_gradients_of_activations_at_sizes_that_vary(fn):
     (found,) = torch.autograd.grad(compiled(x).sum(), x)
     (wanted,) = torch.autograd.grad(fn(x).square().sum(), x)
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.filterwarnings("error:.*operator by operator")
+@pytest.mark.parametrize("fn", [F.softshrink, F.hardshrink], ids=lambda fn: fn.__name__)
+def test_bounds_that_vary(fn):
+    compiled = dovetail.compile(lambda x, bound: fn(x, bound).square(), fullgraph=True)
+    x = torch.randn(4, 6, requires_grad=True)
+    for bound in (0.1, 0.2, 0.5, 0.9):
+        found, wanted = compiled(x, bound), fn(x, bound).square()
+        torch.testing.assert_close(found, wanted)
+        torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x) for y in (found, wanted)))

@@ -78,7 +78,7 @@ class Claim(InGraph):
 
 
 def allowed(s: Session) -> bool:
-    """May operators of this graph have results of unbacked sizes? Where it may not end, no sizes of inputs vary less."""
+    """May operators of this graph have results of unbacked sizes? Sizes of inputs need not vary for it."""
     options = s.options
     wanted = options.capture_dynamic_output_shape_ops and (options.fullgraph or options.dynamic is not False)
     return wanted and s.graph is s.root and not s.table.refused

@@ -130,15 +130,16 @@ def hardswish(x: Expr) -> Expr:
 @pointwise("aten::hardshrink", operands=1, takes_numbers=True, same_bits=rounds_alike)
 def hardshrink(x: Expr, lambd: float = 0.5) -> Expr:
     """0 within [-lambd, lambd], x outside."""
-    low, high = const(-lambd, x.dtype), const(lambd, x.dtype)
-    return where(build.and_(build.ge(x, low), build.le(x, high)), const(0, x.dtype), x)
+    high = const(lambd, x.dtype)
+    return where(build.and_(build.ge(x, build.neg(high)), build.le(x, high)), const(0, x.dtype), x)
 
 
 @pointwise("aten::softshrink", operands=1, takes_numbers=True)
 def softshrink(x: Expr, lambd: float = 0.5) -> Expr:
     """x moved towards 0 by lambd; 0 within."""
-    low = where(build.lt(x, const(-lambd, x.dtype)), shift_by(x, lambd), scale_by(x, 0))
-    return where(build.gt(x, const(lambd, x.dtype)), shift_by(x, -lambd), low)
+    high = const(lambd, x.dtype)
+    low = where(build.lt(x, build.neg(high)), build.add(x, high), scale_by(x, 0))
+    return where(build.gt(x, high), build.sub(x, high), low)
 
 
 @pointwise("aten::threshold", operands=1, takes_numbers=True)

@@ -146,11 +146,11 @@ def hardswish_backward(grad: Expr, x: Expr) -> Expr:
     return where(build.le(x, const(-3, x.dtype)), zero(grad), right)
 
 
-@pointwise("aten::hardshrink_backward", "aten::softshrink_backward", operands=2)
+@pointwise("aten::hardshrink_backward", "aten::softshrink_backward", operands=2, takes_numbers=True)
 def shrink_backward(grad: Expr, x: Expr, lambd: float) -> Expr:
     """0 within [-lambd, lambd], the gradient outside."""
-    low, high = const(-lambd, x.dtype), const(lambd, x.dtype)
-    return where(build.and_(build.ge(x, low), build.le(x, high)), zero(grad), grad)
+    high = const(lambd, x.dtype)
+    return where(build.and_(build.ge(x, build.neg(high)), build.le(x, high)), zero(grad), grad)
 
 
 @pointwise("aten::log_sigmoid_backward", operands=2)
