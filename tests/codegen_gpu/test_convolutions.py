@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 import torch
@@ -45,13 +46,13 @@ CASES = {
 }  # fmt: skip
 
 
-def _given(name, last, dtype, bias=True):
-    sizes, weights, *how = CASES[name]
+def _given(case, last, dtype):
+    sizes, weights, *how = case
     torch.manual_seed(0)
     x, w = torch.randn(sizes), torch.randn(weights)
     if last and len(sizes) == 4:
         x = x.to(memory_format=torch.channels_last)
-    return x.to(dtype), w.to(dtype), torch.randn(sizes[1]).to(dtype) if bias else None, how
+    return x.to(dtype), w.to(dtype), torch.randn(sizes[1]).to(dtype), how
 
 
 def _wide(fn, *args):
@@ -75,12 +76,30 @@ def _run(fn, args, monkeypatch, calls=0):
 @pytest.mark.parametrize(("last", "dtype"), [(False, torch.float32), (True, torch.float32), (True, torch.bfloat16)])
 @pytest.mark.parametrize("small", [False, True])
 def test_meaning(name, last, dtype, small, monkeypatch):
+    _compare(CASES[name], last, dtype, small, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_ones(seed, monkeypatch):
+    chosen = random.Random(seed)
+    rank = chosen.choice([1, 2, 2, 2, 3])
+    taps = [chosen.randint(1, 3 if rank > 2 else 6) for _ in range(rank)]
+    stride, padding = ([chosen.randint(least, 3) for _ in taps] for least in (1, 0))
+    dilation = [chosen.randint(1, 3) if step == 1 else 1 for step in stride]
+    reach = [d * (t - 1) + 1 for d, t in zip(dilation, taps, strict=True)]
+    sizes = [max(1, r - 2 * p) + chosen.randint(0, 5) for r, p in zip(reach, padding, strict=True)]
+    batch, channels = chosen.randint(1, 3), chosen.randint(2, 9)
+    case = (batch, channels, *sizes), (channels, 1, *taps), stride, padding, dilation
+    _compare(case, chosen.random() < 0.6, torch.float32, chosen.random() < 0.5, monkeypatch)
+
+
+def _compare(case, last, dtype, small, monkeypatch):
     if small:
         monkeypatch.setattr(plan, "FLAT", 32)
         monkeypatch.setattr(plan, "WEIGHTS", 9)
     monkeypatch.setattr(convolutions, "LIBRARY", 0 if small else 25)
-    calls = 0 if small and dtype is torch.float32 else 1  # for the weight's gradient
-    x, w, bias, (stride, padding, dilation) = _given(name, last, dtype)
+    x, w, bias, (stride, padding, dilation) = _given(case, last, dtype)
+    calls = int(w[0].numel() <= convolutions.LIBRARY or dtype is not torch.float32)  # for the weight's gradient
     none = [0] * len(stride)
 
     def forward(x, w, bias):
@@ -116,7 +135,7 @@ def _convolved(x, w, padding=1):
 
 
 def test_what_follows_joins_where_it_has_no_rows():
-    x, w, _, _ = _given("3x3", True, torch.float32)
+    x, w, _, _ = _given(CASES["3x3"], True, torch.float32)
     assert len(_groups(lambda x, w: torch.nn.functional.silu(_convolved(x, w) * 2), x, w)) == 2  # the weights, and this
 
     def normed(x, w):
@@ -128,7 +147,7 @@ def test_what_follows_joins_where_it_has_no_rows():
 
 
 def test_nothing_dear_is_computed_for_each_tap():
-    x, w, _, _ = _given("3x3", True, torch.float32)
+    x, w, _, _ = _given(CASES["3x3"], True, torch.float32)
     assert len(_groups(lambda x, w: _convolved(torch.nn.functional.silu(x), w), x, w)) == 3
     assert len(_groups(lambda x, w: _convolved(-x, w), x, w)) == 2
 

@@ -108,7 +108,8 @@ class _Fuser:
         target = self.slots[position]
         assert target is not None and target.nest is not None and slot.nest is not None
         before = max((p for name in slot.reads for p in self.producer[name] if p != position), default=-1)
-        before = max(before, self.last_check if has_run_time_index(slot.nest) else -1)
+        if self.last_check > before and has_run_time_index(slot.nest):
+            before = self.last_check
         up = before < position
         down = not up and self.independent_after(position, target)
         if not up and not down:
