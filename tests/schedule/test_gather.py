@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import dovetail
 from dovetail.ir.evaluate import evaluate
 from dovetail.ir.loops import Batch
 from dovetail.ir.parse import parse_program
@@ -54,6 +55,18 @@ def test_so_does_what_is_computed_of_that():
     text += "output b6\noutput b7\noutput b8\n"
     together = ["0c_copy+1c_copy+2c_copy", "0d_add+1d_add+2d_add", "0l", "1l", "2l", "0w_mul+1w_mul+2w_mul"]
     assert order(gathered(text)[1]) == together
+
+
+def test_what_has_parts_is_there_when_the_last_one_is():
+    """Words that are appended one by one: all but the last are a copy, the last is found out."""
+    def words(table, weights, ids):
+        for _ in range(4):
+            found = (table[ids].sum(1) @ weights).argmax(-1, keepdim=True)
+            ids = torch.cat([ids, found], 1)
+        return ids
+
+    given = torch.randn(11, 4), torch.randn(4, 11), torch.randint(0, 11, (2, 5))
+    assert torch.equal(dovetail.compile(words, fullgraph=True)(*given), words(*given))
 
 
 def test_nothing_comes_before_what_writes_to_its_input():

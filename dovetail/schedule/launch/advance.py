@@ -43,7 +43,9 @@ def advanced(program: Program, kernels: Mapping[str, Kernel]) -> Program:
         if place == len(places):
             places.append([])
         places[place].append(item)
-        written.update(dict.fromkeys((roots.get(name, name) for name in writes(item)), place))
+        for name in writes(item):
+            root = roots.get(name, name)
+            written[root] = max(place, written.get(root, place))
     return program.with_items(tuple(item for together in places for item in together))
 
 
