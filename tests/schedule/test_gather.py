@@ -23,6 +23,15 @@ def group(name, kind, to, *read):
     return f"{made}group {name}_{kind} for i < 4\n  loop\n    {to}[i] = {COMPUTED[kind].format(*read)}\n"
 
 
+def parts(name, kinds, to, reads):
+    """Two groups that each make a half of what they make together."""
+    text = f"temporary {to}: float32[4]\n"
+    for k, (kind, read) in enumerate(zip(kinds, reads)):
+        text += f"group {name}{'pq'[k]}_{kind}{2 * k} for i < 2\n  loop\n"
+        text += f"    {to}[i + {2 * k}] = {COMPUTED[kind].format(*read)}\n"
+    return text
+
+
 def library(name, to, read):
     return f"temporary {to}: float32[4]\nlibrary {name}: {to}, = aten.sin.default({read})\n"
 
@@ -75,16 +84,19 @@ def test_nothing_comes_before_what_writes_to_its_input():
     assert order(gathered(text)[1]) == ["0_copy", "1", "2_add", "3_copy", "4"]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(120))
 def test_a_random_program_means_the_same(seed):
     """In whatever order the groups of a launch run."""
     chosen, text = random.Random(seed), INPUTS
     there = unwritten = [f"a{k}" for k in range(4)]
     for k in range(chosen.randint(4, 14)):
         to, read = f"b{k}", (chosen.choice(there), chosen.choice(there))
-        kind = chosen.choice(["library", *COMPUTED])
+        kind = chosen.choice(["library", "parts", *COMPUTED] if seed % 2 else ["library", "parts", "parts"])
         if kind == "library":
             text += library(f"{k}", to, read[0])
+        elif kind == "parts":
+            kinds = chosen.choices([*COMPUTED][: chosen.choice((1, 4))], k=2)
+            text += parts(f"{k}", kinds, to, [(there[-1], there[0]), (chosen.choice(there), read[0])])
         else:
             to = chosen.choice([to, to, *unwritten[:1]])
             text += group(f"{k}", kind, to, *read)
