@@ -7,6 +7,7 @@ import gc
 import importlib.util
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 
 os.environ.setdefault("DOVETAIL_STRICT", "1")  # read when dovetail is imported: what fails inside must not go unnoticed
 os.environ.setdefault("DOVETAIL_WARM_START", "0")  # each test compiles; tests/kept turns it on
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process of a test would compile the package anew: 0.7 s
+sys.dont_write_bytecode = False
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
