@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import dovetail
 from tests.autograd.comparing import BACKENDS, leaf, same
+from tests.versions import VERSION
 
 
 @pytest.fixture(params=BACKENDS)
@@ -353,6 +354,8 @@ NETS = {
 @pytest.mark.parametrize("name", NETS)
 @pytest.mark.filterwarnings("error:.*operator by operator")
 def test_gradients_inside_are_differentiated_outside(fn, name, backend):
+    if (fn, name) == (twice, "images") and VERSION >= (2, 15):
+        pytest.skip("PyTorch refuses to differentiate batch_norm three times")
     net, shape = NETS[name]()
     before = {k: v.clone() for k, v in net.state_dict().items()}
 

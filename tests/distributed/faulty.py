@@ -127,7 +127,7 @@ STEPS: dict[str, Callable[[Tensor], Tensor]] = {
     "largest": lambda x: x - collectives.all_reduce(_mean(x.detach()), "max", dist.group.WORLD) * 0.5,
     "gathered": lambda x: x + collectives.all_gather_tensor_autograd(_mean(x), 0, dist.group.WORLD)[:WIDTH],
     "scattered": lambda x: x * collectives.reduce_scatter_tensor_autograd(
-        _mean(x), "sum", 0, dist.group.WORLD).sum().tanh(),
+        _mean(x), "sum", 0, dist.group.WORLD).square().sum().tanh(),
     "in place": _in_place,
     "later": _later,
     "synchronized": _synchronized,
