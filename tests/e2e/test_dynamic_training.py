@@ -152,3 +152,18 @@ def test_bounds_that_vary(fn):
         found, wanted = compiled(x, bound), fn(x, bound).square()
         torch.testing.assert_close(found, wanted)
         torch.testing.assert_close(*(torch.autograd.grad(y.sum(), x) for y in (found, wanted)))
+
+
+@pytest.mark.filterwarnings("error:.*operator by operator")
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_images_made_larger_at_sizes_that_vary(rank, mode):
+    enlarge = lambda x: F.interpolate(x, size=[n * 2 for n in x.shape[2:]], mode=mode).square()
+    compiled = dovetail.compile(enlarge, fullgraph=True)
+    formats = {2: torch.channels_last, 3: torch.channels_last_3d}
+    for size in (3, 4, 5):
+        for memory_format in (torch.contiguous_format, formats.get(rank, torch.contiguous_format)):
+            x = torch.randn(2, 4, *[size] * rank).contiguous(memory_format=memory_format).requires_grad_()
+            found, wanted = (torch.autograd.grad(f(x).sum(), x)[0] for f in (compiled, enlarge))
+            torch.testing.assert_close(found, wanted)
+            assert found.stride() == wanted.stride()

@@ -16,7 +16,7 @@ from dovetail.ir.devices import traits
 from dovetail.ir.dims import Dim, floordiv
 from dovetail.ir.loops import Expr
 from dovetail.ops.fake.errors import eager_trials as trials
-from dovetail.ops.fake.rules import images
+from dovetail.ops.fake.rules import images, upsampling
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter
 from dovetail.ops.lowering.registry import Rows, opmath
@@ -52,7 +52,7 @@ def upsample_nearest(emit: Emitter, out: Spec, self: Value, output_size: Any, *s
 
 @ROWS(*(
     f"aten::{name}{rank}d_backward" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)
-))  # fmt: skip
+), symbolic_shape=upsampling.nearest_backward)  # fmt: skip
 def upsample_nearest_backward(
     emit: Emitter, out: Spec, grad_output: Value, output_size: Any, input_size: Any, *scales: float | None
 ) -> Any:
