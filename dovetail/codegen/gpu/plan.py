@@ -1,7 +1,7 @@
 """How a group's ranges become programs and tiles.
 
     pointwise    x: all outer ranges, flat                        one tile of 1024 elements a program
-    windows      x: the last outer range, y: the others, flat, where very much is read that only the last one tells apart
+    windows      x: the last outer range, y: the others, flat, where much is read that is the same along y
     transposes   y and x: the two ranges that accesses are contiguous along; what is left is one index a program
     rows         x: outer ranges; r: inner ones                   the whole row in registers, if it fits (scans do)
     long rows    the same, r in a loop                            (such groups have no local buffers: gpu/split.py)
