@@ -45,6 +45,8 @@ ENOUGH_PROGRAMS, FEW_PROGRAMS = 1056, 132
 #: GPU: a loop that adds up more than so many things at once has so many times fewer programs, and elements to a thread:
 #: what each thread has come to takes registers, and time at the end.
 MANY_SUMS, FEWER = 4, 4
+#: GPU: more elements of one tensor than this, for each that is computed, are a window.
+WINDOW = 8
 #: GPU: outer indices in a program whose memory is contiguous along them, and where there are few; bytes of them where a
 #: narrower tile keeps a column for a second reduction.
 WIDE_TILE, NARROWEST_TILE, NARROW_TILE = 64, 8, 64

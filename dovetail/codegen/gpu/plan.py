@@ -13,6 +13,8 @@ Which of x and r is contiguous in memory decides the tile's proportions.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from dovetail.ir import dims
 from dovetail.ir.contiguity import along_columns, steps_by_one
 from dovetail.ir.dims import Dim, Symbol
@@ -26,6 +28,7 @@ from dovetail.ir.launch import (
     NARROW_TILE,
     NARROWEST_TILE,
     WIDE_TILE,
+    WINDOW,
     power_of_two,
 )
 from dovetail.ir.liveness import added_together, nodes, statement_roots
@@ -39,8 +42,8 @@ FLAT, TILE, COLUMNS = 1024, 4096, 2048
 WEIGHED, WEIGHTS = 1024, 64
 #: What 32 threads share: bytes of the widest tensor, in pointwise code; elements of a row.
 BYTES, ELEMENTS = 1024, 512
-#: Where more is read for each element, a thread has fewer of them.
-MANY_LOADS = 8, 32
+#: Where more is read of one tensor for each element, a thread has fewer of them.
+MANY_LOADS = WINDOW, 2 * WINDOW
 #: A transposing tile: bytes along one side at most, elements at least, and the shortest range that is worth one.
 LONG_SIDE, SIDE, SHORT_SIDE = 256, 32, 16
 #: How much of the tiles of a range may be past its end, for it to be tiled by itself.
@@ -211,8 +214,9 @@ def _rows(group: Group) -> TilePlan:
 
 
 def _read_together(group: Group) -> int:
-    """How many times fewer elements a thread has that reads much for each: registers hold what all of them read."""
-    most = max((len(_loads((loop,))) for loop in group.loops), default=0)
+    """How many times fewer elements a thread has that reads windows: registers hold what all of them read."""
+    counts = (Counter(load.buffer.name for load in _loads((loop,))) for loop in group.loops)
+    most = max((count for found in counts for count in found.values()), default=0)
     return 1 << sum(most > many for many in MANY_LOADS)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from dovetail.ir.devices import traits
 from dovetail.ir.dims import Symbol
+from dovetail.ir.launch import WINDOW
 from dovetail.ir.liveness import nodes
 from dovetail.ir.loops import Const, Expr, Index, Load, Local, Op, Param
 
@@ -18,8 +19,6 @@ EXPENSIVE: dict[str, int] = {
     "cosh": 20, "tanh": 16, "asinh": 24, "acosh": 24, "atanh": 24, "erf": 16, "erfc": 20, "philox": 50,
 }
 
-#: More elements than this of one tensor, for each of its own, are a window.
-WINDOW = 8
 #: At most this much is computed twice rather than kept in memory.
 CHEAP = 5
 

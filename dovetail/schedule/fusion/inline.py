@@ -17,6 +17,7 @@ import torch
 from dovetail.ir import dims
 from dovetail.ir.devices import Traits, traits
 from dovetail.ir.dims import Dim, Symbol
+from dovetail.ir.launch import WINDOW
 from dovetail.ir.liveness import loads, nodes, output_buffers, reads, view_roots, writes
 from dovetail.ir.loops import (
     DEEPEST,
@@ -34,7 +35,7 @@ from dovetail.ir.loops import (
     map_exprs,
     rewrite,
 )
-from dovetail.schedule.fusion.cost import CHEAP, WINDOW, big, big_loads, cost, is_window
+from dovetail.schedule.fusion.cost import CHEAP, big, big_loads, cost, is_window
 from dovetail.schedule.fusion.simplify import Simplifier
 from dovetail.schedule.memory.lifetimes import Lifetimes
 
