@@ -52,8 +52,8 @@ def infer(
         found = rule(*args, **kwargs)
         if found is not NotImplemented:
             return _wrap_spec(found, cls)
-    if is_composite(func):  # in inference mode, or called below autograd; else PyTorch takes it apart before
-        return func.decompose(*args, **kwargs)
+    if is_composite(func) and torch.is_inference_mode_enabled():
+        return func.decompose(*args, **kwargs)  # elsewhere PyTorch takes it apart before anybody sees it
     sized = takes_sizes(args, kwargs)
     if sized and row.symbolic_shape is not None:
         found = row.symbolic_shape(*args, **kwargs)
@@ -68,13 +68,14 @@ def infer(
         refuse_data_dependent(func)
     if torch.Tag.inplace_view in func.tags:
         return _in_place_view(func, args, kwargs)
+    args, kwargs = _with_device_named(func, args, kwargs)
     device = _device(args, kwargs)
     schema = func._schema
     to_meta = partial(_meta_of, cls)
     try:
         meta_args = mapped(args, to_meta)
         meta_kwargs = {k: mapped(v, to_meta) for k, v in kwargs.items()}
-        if meta_kwargs.get("device") is not None or _takes_device(func):
+        if meta_kwargs.get("device") is not None or _device_place(func) is not None:
             meta_kwargs["device"] = _META
         with without_dynamo(), _unheard(schema), launching_nothing(func):
             result = (meta_kernels.run if sized else lambda f, a, k: f(*a, **k))(func, meta_args, meta_kwargs)
@@ -227,9 +228,19 @@ def _unheard(schema: Any) -> Any:
     return warnings.catch_warnings(action="ignore") if writes else nullcontext()
 
 
+def _with_device_named(func: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The same arguments, a device by its name: operators that are called below autograd may be given it in order."""
+    place = _device_place(func)
+    if place is None or place >= len(args):
+        return args, kwargs
+    names = [a.name for a in func._schema.arguments[place : len(args)]]
+    return args[:place], {**dict(zip(names, args[place:], strict=True)), **kwargs}
+
+
 @cache
-def _takes_device(func: Any) -> bool:
-    return any(a.name == "device" for a in func._schema.arguments)
+def _device_place(func: Any) -> int | None:
+    """Of the argument that says on which device."""
+    return next((k for k, a in enumerate(func._schema.arguments) if a.name == "device"), None)
 
 
 def _refuse_resized(schema: Any, given: dict[str, Any], written: dict[str, Any]) -> None:
