@@ -99,8 +99,13 @@ def mixing(x, k, w):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("last, faster, tried", [(20.0, True, 1), (90.0, False, 2)])
 def test_grouped_convolutions_are_tried_alone_and_then_with_the_others(last, faster, tried, dtype, chosen):
-    found, trials = chosen(50.0, last, dtype=dtype, fn=mixing, weights=((8, 1, 3, 3), (8, 8, 3, 3)))
+    found, trials = chosen(50.0, last, dtype=dtype, fn=mixing, weights=((8, 1, 9, 9), (8, 8, 3, 3)))
     assert found == faster and len(trials) == tried
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nothing_is_tried_where_kernels_of_ours_convolve(dtype, chosen):
+    assert chosen(50.0, 90.0, dtype=dtype, fn=mixing, weights=((8, 1, 3, 3), (8, 8, 3, 3))) == (True, [])
 
 
 def test_where_nothing_can_be_told(monkeypatch):
