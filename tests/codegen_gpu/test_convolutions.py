@@ -73,13 +73,14 @@ def _run(fn, args, monkeypatch, calls=0):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(("last", "dtype"), [(False, torch.float32), (True, torch.float32), (True, torch.bfloat16)])
-@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize(("last", "dtype", "small"), [
+    (False, torch.float32, False), (True, torch.float32, True), (True, torch.bfloat16, False),
+])
 def test_meaning(name, last, dtype, small, monkeypatch):
     _compare(CASES[name], last, dtype, small, monkeypatch)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_ones(seed, monkeypatch):
     chosen = random.Random(seed)
     rank = chosen.choice([1, 2, 2, 2, 3])
