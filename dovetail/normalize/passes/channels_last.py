@@ -13,8 +13,9 @@ CPU, in one whose weights outweigh its images: there oneDNN spends its time on r
 for NCHW (ResNet-50, 2 threads: at 128 pixels 74 ms against 90, at 224 pixels 314 against 243). On a GPU, cuDNN's
 kernels for half types and, where it may round products to TF32, for float32 read channels_last and would reorder images
 (ResNet-50's inference on an H200: 2.8 ms against 3.6). For training in float32 and for grouped convolutions both are
-tried (`image_layouts.py`). Nothing is changed either where numbers are to be rounded as eager rounds them: PyTorch's
-own batch norm sums channels_last images with 190 times the error (7.6e-6 of a result of 2x8x320x320 against 4.0e-8).
+tried (`image_layouts.py`), unless some are kernels of ours. Nothing is changed either where numbers are to be rounded
+as eager rounds them: PyTorch's own batch norm sums channels_last images with 190 times the error (7.6e-6 of a result of
+2x8x320x320 against 4.0e-8).
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _images_outweigh(convolutions: list[torch.fx.Node]) -> bool:
 def _lose(gaining: list[torch.fx.Node], nodes: list[torch.fx.Node]) -> bool:
     """Is the program slower with the channels last on its GPU, though these convolutions are to gain? Not where some
     are kernels of ours, which take two to three times as long otherwise."""
-    if any(map(depthwise, gaining)):
+    if any(map(_depthwise, gaining)):
         return False
     if _trains_in_single(gaining):
         return last_is_faster(nodes, gaining) is not True
@@ -87,7 +88,7 @@ def _lose(gaining: list[torch.fx.Node], nodes: list[torch.fx.Node]) -> bool:
     return bool(grouped) and all(last_is_faster(nodes, some) is False for some in (grouped, gaining))
 
 
-def depthwise(convolution: torch.fx.Node) -> bool:
+def _depthwise(convolution: torch.fx.Node) -> bool:
     """Is it, or its gradient, a kernel of ours?"""
     first = _WEIGHT[convolution.target]
     stride, _, dilation = convolution.args[first + 2 : first + 5]

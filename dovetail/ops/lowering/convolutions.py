@@ -28,6 +28,7 @@ from dovetail.ops.fake.errors import eager_trials as trials
 from dovetail.ops.fake.rules import images
 from dovetail.ops.lowering import build
 from dovetail.ops.lowering.emit import Emitter, nested, ranges
+from dovetail.ops.lowering.normalization import all_but
 from dovetail.ops.lowering.registry import Rows, opmath
 from dovetail.ops.lowering.value import Indices, Spec, Value
 
@@ -76,19 +77,14 @@ def in_kernels(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[in
     sizes = tuple(weight.shape if isinstance(weight, torch.Tensor) else weight.sizes)
     if not traits(x.device).depthwise or x.dtype not in build.FLOATS or not all(type(n) is int for n in sizes):
         return False
-    steps = zip(_each(stride, sizes), _each(dilation, sizes), strict=True)
+    steps = zip(*images.each_dimension(len(sizes) - 2, stride, dilation), strict=True)
     apart = groups == sizes[0] > 1 and sizes[1] == 1 and math.prod(sizes[2:]) <= MOST
     return apart and all(step == 1 or spread == 1 for step, spread in steps)
 
 
-def _each(numbers: Sequence[int], sizes: Sequence[Dim]) -> list[int]:
-    """One number for each dimension of an image."""
-    return list(numbers) * (len(sizes) - 2) if len(numbers) == 1 else list(numbers)
-
-
 def _axes(x: Sequence[Dim], weight: Sequence[Dim], y: Sequence[Dim], *how: Sequence[int]) -> list[_Axis]:
     """`how`: strides, paddings and dilations."""
-    columns = (weight[2:], *(_each(numbers, weight) for numbers in how), x[2:], y[2:])
+    columns = (weight[2:], *images.each_dimension(len(weight) - 2, *how), x[2:], y[2:])
     return [_Axis(*column) for column in zip(*columns, strict=True)]
 
 
@@ -134,10 +130,8 @@ def convolution_backward(
     elif mask[1]:
         results[1] = _of_weight(emit, out[1], axes, grad_output, input)
     if mask[2]:
-        wide, others = opmath(grad_output.dtype), [d for d in range(grad_output.rank) if d != 1]
-        results[2] = emit.reduce(
-            out[2], grad_output.spec, others, "sum", lambda i: build.cast(grad_output.at(i), wide), wide
-        )
+        wide, incoming = opmath(grad_output.dtype), lambda i: build.cast(grad_output.at(i), wide)
+        results[2] = emit.reduce(out[2], grad_output.spec, all_but(grad_output, 1), "sum", incoming, wide)
     return tuple(results)
 
 

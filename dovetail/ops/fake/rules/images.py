@@ -129,7 +129,7 @@ def convolution(
     channels, features = (w.shape[0], w.shape[1] * groups) if transposed else (w.shape[1] * groups, w.shape[0])
     if x.shape[1] != channels or x.dtype != w.dtype or x.layout is not torch.strided or empty(x.shape):
         return NotImplemented
-    stride, padding, dilation, extra = _each_dimension(rank - 2, stride, padding, dilation, output_padding)
+    stride, padding, dilation, extra = each_dimension(rank - 2, stride, padding, dilation, output_padding)
     spatial: list = []
     for k in range(rank - 2):
         reach = dilation[k] * (w.shape[k + 2] - 1)
@@ -166,7 +166,7 @@ def _as_row(line: torch.Tensor, strides: Sequence[Any]) -> torch.Tensor:
     return type(line)(sizes, (*steps, step * length, step), line.dtype, line.device, 0, line.requires_grad)
 
 
-def _each_dimension(count: int, *numbers: Any) -> list[list]:
+def each_dimension(count: int, *numbers: Any) -> list[list]:
     """One number counts for all dimensions of an image."""
     return [list(v) * count if len(v) == 1 else list(v) for v in numbers]
 
@@ -196,7 +196,7 @@ def convolution_backward(
     rank, floats = x.dim(), x.dtype == w.dtype == gradient.dtype and x.dtype in _FLOATS
     if rank not in (3, 4, 5) or w.dim() != rank or not floats or empty(x.shape) or x.device.type not in _CONVOLVED:
         return NotImplemented
-    stride, padding, dilation, extra = _each_dimension(rank - 2, stride, padding, dilation, output_padding)
+    stride, padding, dilation, extra = each_dimension(rank - 2, stride, padding, dilation, output_padding)
     computed_last, laid_out = (_rows_last, _line) if rank == 3 else (_computed_last, image)
     last = computed_last(x, w, None, stride, padding, dilation, transposed, extra, groups, bias_sizes)
     features = w.shape[1] * groups if transposed else w.shape[0]

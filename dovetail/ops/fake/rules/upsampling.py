@@ -116,7 +116,7 @@ def nearest_backward(gradient: torch.Tensor, sizes: Any, image: Any, *_: Any) ->
     """The same of the nearest elements. In three dimensions it is in rows whatever the gradient is."""
     if gradient.dim() == 5:
         return Spec(tuple(image), contiguous(tuple(image)), gradient.dtype, gradient.device)
-    return _laid_out(gradient, tuple(image))
+    return interpolated_backward(gradient, sizes, image)
 
 
 def _laid_out(like: torch.Tensor, sizes: tuple) -> Any:
