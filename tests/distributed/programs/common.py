@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
 
@@ -44,6 +46,21 @@ class Blocks(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.last(x)
+
+
+class Normalized(nn.Module):
+    """With statistics of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.last(self.norm(self.first(x)).relu())
+
+
+#: In several buckets.
+ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
 
 
 def batches(steps: int = STEPS, *sizes: int) -> list[torch.Tensor]:

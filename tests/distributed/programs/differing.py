@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import tempfile
 import time
@@ -12,13 +11,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as collectives
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import dovetail
-from tests.distributed.programs.common import DEVICE, Blocks, batches, one_step, same_training, train
-
-ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
+from tests.distributed.programs.common import DEVICE, Blocks, batches, ddp, one_step, same_training, train
 
 
 def summed(x, y):

@@ -27,10 +27,19 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
-from tests.distributed.programs.common import DEVICE, Blocks, Wrap, batches, local, same_training, state
+from tests.distributed.programs.common import (
+    DEVICE,
+    Blocks,
+    Normalized,
+    Wrap,
+    batches,
+    ddp,
+    local,
+    same_training,
+    state,
+)
 from tests.distributed.programs.sharded import sharded
 
-ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
 compiled = dovetail.compile
 
 
@@ -124,15 +133,6 @@ def more_case_replicas_of_checkpointed_layers():
     eager, run = (lambda m: wrap(checkpointed(m))), functools.partial(loop, parts=1)
     same_training(exact, eager, lambda m: compiled(wrap(checkpointed(m))), run)
     same_training(exact, eager, lambda m: wrap(layers_compiled(checkpointed(m))), run)
-
-
-class Normalized(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4)
-
-    def forward(self, x):
-        return self.last(self.norm(self.first(x)).relu())
 
 
 def more_case_statistics_of_all_replicas():

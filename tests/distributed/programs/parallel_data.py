@@ -9,22 +9,20 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
-from torch.nn.parallel import DistributedDataParallel
 
 import dovetail
 from tests.autograd.comparing import nodes_of
-from tests.distributed.programs.common import DEVICE, Blocks, batches, compiles_once, one_step, same_training, train
-
-ddp = functools.partial(DistributedDataParallel, bucket_cap_mb=0.002)
-
-
-class Normalized(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 4)
-
-    def forward(self, x):
-        return self.last(self.norm(self.first(x)).relu())
+from tests.distributed.programs.common import (
+    DEVICE,
+    Blocks,
+    Normalized,
+    batches,
+    compiles_once,
+    ddp,
+    one_step,
+    same_training,
+    train,
+)
 
 
 class Unused(Blocks):
