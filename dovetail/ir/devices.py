@@ -24,6 +24,7 @@ class Traits:
 
     host: bool = False  # is its memory this process's, and can what fails there be caught?
     convolutions: str = ""  # the library that computes them: oneDNN or cuDNN
+    together: bool = False  # is machine code of several kernels made in less time than that of each?
     loops_of_vectors: bool = False  # are products with a vector faster in loops?
     sorts_to_add: bool = False  # do its kernels sort what they add up at indices?
     sorts_bits: bool = False  # does a sort take less time the shorter its keys are?
@@ -44,7 +45,7 @@ class Traits:
 
 
 TRAITS = {
-    HOST.type: Traits(host=True, convolutions="oneDNN", loops_of_vectors=True),
+    HOST.type: Traits(host=True, convolutions="oneDNN", together=True, loops_of_vectors=True),
     GPU: Traits(
         convolutions="cuDNN", loops_of_vectors=True, sorts_to_add=True, sorts_bits=True, scans=True, draws=True,
         pools=True, depthwise=True, resizes=True, divides=False, records=True, attention=True, recomputes=40,

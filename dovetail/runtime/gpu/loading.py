@@ -14,7 +14,6 @@ import operator
 import re
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import distributions
@@ -26,7 +25,8 @@ import torch
 from dovetail.errors import InternalError
 from dovetail.ir.kernel import Kernel
 from dovetail.ir.launch import NARROW
-from dovetail.runtime.gpu import device_scalars, driver, workers
+from dovetail.runtime.gpu import device_scalars, driver
+from dovetail.runtime.gpu.ahead import AHEAD
 from dovetail.runtime.gpu.assembler import Binary, Task, assemble
 from dovetail.runtime.gpu.workers import WORKERS
 from dovetail.runtime.store import Store, default_folder
@@ -50,6 +50,15 @@ def available(device: torch.device) -> str:
     return ""
 
 
+def begin(kernels: Iterable[Kernel], device: torch.device) -> None:
+    """Let machine code that `load` will be asked for be made meanwhile."""
+    if available(device):
+        return
+    index = torch.cuda.current_device() if device.index is None else device.index
+    missing = [k for k in kernels if (k.symbol, k.wide is not None, index) not in _loaded]
+    _begin(missing, capability_of(index), Store(default_folder()))
+
+
 def load(
     kernels: Iterable[Kernel], device: torch.device, store: Store | None = None,
     meanwhile: Callable[[], None] = lambda: None,
@@ -63,23 +72,27 @@ def load(
     wanted = {(k.symbol, k.wide is not None, index): k for k in kernels}
     with _lock, torch.cuda.device(index):
         missing = {key: k for key, k in wanted.items() if key not in _loaded}
-        major, minor = torch.cuda.get_device_capability(index)
-        made = _binaries(list(missing.values()), 10 * major + minor, store, meanwhile)
+        capability = capability_of(index)
+        made = _binaries(list(missing.values()), capability, store, meanwhile)
         for (key, kernel), binary in zip(missing.items(), made, strict=True):
-            _loaded[key] = _callable(kernel, binary, index, 10 * major + minor)
+            _loaded[key] = _callable(kernel, binary, index, capability)
         return {key[0]: _loaded[key] for key in wanted}
 
 
 def compiled(kernel: Kernel, device: torch.device) -> None:
     """Machine code of the kernel for the device is on disk afterwards."""
+    _binaries([kernel], capability_of(device), Store(default_folder()))
+
+
+def capability_of(device: torch.device | int) -> int:
+    """The device's compute capability (90: Hopper)."""
     major, minor = torch.cuda.get_device_capability(device)
-    _binaries([kernel], 10 * major + minor, Store(default_folder()))
+    return 10 * major + minor
 
 
 def blobs(kernels: Iterable[Kernel], device: torch.device, store: Store) -> dict[str, bytes]:
     """What is on disk of the kernels' machine code for the device, by key."""
-    major, minor = torch.cuda.get_device_capability(device)
-    keys = [_key(k, 10 * major + minor, aligned) for k in kernels for aligned in (True, False)]
+    keys = [_key(k, capability_of(device), aligned) for k in kernels for aligned in (True, False)]
     return {key: data for key in keys if (data := store.get(key)) is not None}
 
 
@@ -88,21 +101,40 @@ def _binaries(
     aligned: bool = True,
 ) -> list[Binary]:  # fmt: skip
     """From disk, or compiled beside one another."""
-    keys = [_key(k, capability, aligned) for k in kernels]
-    found = [store.get(key) for key in keys]
+    found = [store.get(_key(k, capability, aligned)) for k in kernels]
     todo = [k for k, data in enumerate(found) if data is None]
-
-    def compile_one(k: int) -> None:
-        found[k] = made = to_binary(kernels[k], capability, aligned).to_bytes()
-        store.put(keys[k], made)
-
     todo.sort(key=lambda k: -len(kernels[k].text))  # what takes longest begins first
-    if todo:
-        with ThreadPoolExecutor(min(workers.at_once(), len(todo))) as pool:
-            compiling = pool.map(compile_one, todo)
+    making = {k: AHEAD.take(*_work(kernels[k], capability, store, aligned)) for k in todo}
+    try:
+        if making:
             meanwhile()
-            list(compiling)
+        for k, future in making.items():
+            found[k] = future.result()
+    finally:
+        for future in making.values():
+            future.cancel()
     return [Binary.of_bytes(data) for data in found if data is not None]
+
+
+def _begin(kernels: Iterable[Kernel], capability: int, store: Store) -> None:
+    """Unless they are on disk."""
+    for kernel in kernels:
+        if store.get(_key(kernel, capability, True)) is None:
+            AHEAD.begin(*_work(kernel, capability, store, True))
+
+
+def _work(
+    kernel: Kernel, capability: int, store: Store, aligned: bool
+) -> tuple[tuple[Path | None, str], Callable[[], bytes]]:
+    """What makes machine code of the kernel and puts it on disk, and what is told apart by."""
+    key = _key(kernel, capability, aligned)
+
+    def make() -> bytes:
+        made = to_binary(kernel, capability, aligned).to_bytes()
+        store.put(key, made)
+        return made
+
+    return (store.folder, key), make
 
 
 def _key(kernel: Kernel, capability: int, aligned: bool) -> str:
