@@ -17,7 +17,7 @@ from dovetail.ir.devices import GPU, HOST
 from dovetail.ir.kernel import GpuLaunch, Kernel
 from dovetail.options import Options
 from dovetail.runtime.gpu import ahead, loading
-from dovetail.runtime.gpu.ahead import Compiling
+from dovetail.runtime.gpu.ahead import KernelQueue
 from dovetail.runtime.gpu.assembler import Binary
 from dovetail.runtime.store import Store
 
@@ -48,7 +48,7 @@ class Slow:
 def compiler(monkeypatch) -> Slow:
     made = Slow()
     monkeypatch.setattr(loading, "to_binary", made)
-    monkeypatch.setattr(loading, "AHEAD", Compiling())
+    monkeypatch.setattr(loading, "AHEAD", KernelQueue())
     monkeypatch.setattr(ahead.workers, "at_once", lambda: 2)
     return made
 

@@ -17,7 +17,7 @@ MOST = 4096
 Work = Callable[[], bytes]
 
 
-class Compiling:
+class KernelQueue:
     """What is compiled, as many kernels at a time as there are workers, in the order in which it was begun.
 
     Its threads end when nothing is left. The process does not wait for them when it ends, as it would for those of a
@@ -74,4 +74,4 @@ class Compiling:
                     future.set_exception(error)
 
 
-AHEAD = Compiling()
+AHEAD = KernelQueue()
