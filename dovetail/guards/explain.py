@@ -54,7 +54,8 @@ def failures(
     others: set[Any] = set()
     every = list(guards)
     for some in (every[k : k + TOGETHER] for k in range(0, len(every), TOGETHER)):
-        if not any(_within(others, guard) for guard in some) and _all_hold(some, residual, namespace, args, kwargs):
+        asked = len(every) > TOGETHER and not any(_within(others, guard) for guard in some)
+        if asked and _all_hold(some, residual, namespace, args, kwargs):
             continue
         checks = _checks(some, residual, namespace)(*args, **kwargs)
         next(checks)
@@ -77,7 +78,7 @@ def _all_hold(
     args: tuple,
     kwargs: Mapping[str, Any],
 ) -> bool:
-    """Most do, and one answer for all is compiled sooner than one for each."""
+    """Of many most do, and one answer for all is compiled sooner than one for each."""
     writer = Writer(residual.names, "return False")
     for guard in guards:
         write(guard, writer)
