@@ -23,7 +23,8 @@ def test_a_reset_leaves_nothing_of_functions_that_are_gone():
         functions_and_resets(20 * k, 20)
         gc.collect()
         counts.append(len(gc.get_objects()))
-    assert max(counts[1:]) - counts[0] < 200  # it was 200 for each function
+    _, second, third = counts  # the first may find caches empty
+    assert third - second < 200  # it was 200 for each function
 
 
 def test_kernels_go_with_the_last_program_that_has_them():
