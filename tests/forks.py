@@ -47,6 +47,11 @@ def python(
         return subprocess.CompletedProcess([*words], code, *(file.read_text() for file in files[1:]))
 
 
+def parent(imported: tuple[str, ...] = ("torch",)) -> int:
+    """The number of the process that `python` forks."""
+    return _Parent.of(imported).process.pid
+
+
 class _Parent:
     """The process that is forked."""
 
@@ -94,8 +99,8 @@ def _become(request: dict[str, Any], path: list[str]) -> None:
     sys.path[:] = ["", *(added.split(os.pathsep) if added else ()), *path]
 
 
-def _run(first: str, *words: str) -> None:
-    """As the interpreter does."""
+def run(first: str, *words: str) -> None:
+    """What `python first *words` runs, in this process."""
     sys.argv = [first, *words]
     if first == "-m":
         sys.argv = sys.argv[1:]
@@ -124,13 +129,14 @@ def _main(imported: list[str]) -> None:
     _become(request, path)
     code: Any = 0
     try:
-        _run(*request["words"])
+        run(*request["words"])
     except SystemExit as end:
         code = end.code
         if isinstance(code, str):
             print(code, file=sys.stderr)
     except Exception as error:
         own = next((t for t in _links(error.__traceback__) if t.tb_frame.f_code.co_filename != __file__), None)
+        sys.last_value = error
         sys.excepthook(type(error), error.with_traceback(own), own)
         code = 1
     _end(code if isinstance(code, int) else int(code is not None))

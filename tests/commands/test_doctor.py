@@ -4,30 +4,49 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner, Result
 from rich.console import Console
 
 import dovetail
 from dovetail.commands import doctor, findings, ladder, rung, screen
 from dovetail.commands.findings import Findings
 from dovetail.commands.ladder import LADDER, Noted, Run, Variant
+from tests.commands.doctors import InForks
 from tests.forks import python
 
 ROOT = str(Path(dovetail.__file__).parents[1])
 BEGIN = "import os, sys, torch, dovetail\ntorch.set_num_threads(1)\n"
 
 
-def examine(tmp_path: Path, program: str, *options: str, words: tuple[str, ...] = (), given: str = "") -> Any:
-    """The doctor's own process, quick unless options say more."""
+def processes(tmp_path: Path, program: str, *words: str, given: str = "") -> Any:
+    """The doctor and what it runs in processes of their own, quick."""
     script = tmp_path / "program.py"
     script.write_text(BEGIN + program)
     env = {k: v for k, v in os.environ.items() if k != "DOVETAIL_TRACE"} | {"PYTHONPATH": ROOT, "COLUMNS": "100"}
-    given_to_it = (*(options or ("--quick",)), str(script), *words)
+    given_to_it = ("--quick", str(script), *words)
     return python("-m", "dovetail", "doctor", *given_to_it, given=given, cwd=tmp_path, env=env, timeout=600)
+
+
+@pytest.fixture
+def examine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The same with `doctors.InForks`; options may say more than to be quick."""
+    monkeypatch.setattr(doctor, "Ladder", InForks)
+    monkeypatch.delenv("DOVETAIL_TRACE", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+
+    def examined(program: str, *options: str, words: tuple[str, ...] = ()) -> Result:
+        script = tmp_path / "program.py"
+        script.write_text(BEGIN + program)
+        return CliRunner().invoke(doctor.command, [*(options or ("--quick",)), str(script), *words])
+
+    return examined
 
 
 # ---------------------------------------------------------------- programs
@@ -56,7 +75,7 @@ sys.exit(3)
 def test_a_program_that_is_right(tmp_path: Path) -> None:
     """Arguments, input and exit codes are the program's own."""
     program = TWO.format(factor=1, backend="'eager'") + WITH_ARGUMENTS
-    done = examine(tmp_path, program, words=("--quick", "--out", "x", "-m", "7"), given="a b\nc\n")
+    done = processes(tmp_path, program, "--quick", "--out", "x", "-m", "7", given="a b\nc\n")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "seen").read_text() == 2 * "['--quick', '--out', 'x', '-m', '7'] ['a', 'b', 'c']\n"
     assert "6 calls: Sequential, loss_of." in done.stdout and "Right in every run" in done.stdout
@@ -67,41 +86,41 @@ def test_a_program_that_is_right(tmp_path: Path) -> None:
     assert len(rows) <= screen.HEIGHT and max(map(len, rows)) <= 100
 
 
-def test_a_program_that_is_wrong(tmp_path: Path) -> None:
-    done = examine(tmp_path, TWO.format(factor=1.5, backend="halved"))
-    assert done.returncode == 1
-    assert "as written: call 1, of Sequential: tensor 1 is off by 0.5" in done.stdout, done.stdout + done.stderr
+def test_a_program_that_is_wrong(examine) -> None:
+    done = examine(TWO.format(factor=1.5, backend="halved"))
+    assert done.exit_code == 1
+    assert "as written: call 1, of Sequential: tensor 1 is off by 0.5" in done.output, done.output
 
 
-def test_a_program_that_fails_by_itself_is_run_once(tmp_path: Path) -> None:
-    done = examine(tmp_path, "open('runs', 'a').write('.')\nraise ValueError('mine')", "--timeout", "300")
-    assert done.returncode == 1 and "fails without compiling: ValueError: mine" in done.stdout
-    assert "raise ValueError('mine')" in done.stdout  # the end of its traceback
+def test_a_program_that_fails_by_itself_is_run_once(examine, tmp_path: Path) -> None:
+    done = examine("open('runs', 'a').write('.')\nraise ValueError('mine')", "--timeout", "300")
+    assert done.exit_code == 1 and "fails without compiling: ValueError: mine" in done.output
+    assert "raise ValueError('mine')" in done.output  # the end of its traceback
     assert (tmp_path / "runs").read_text() == "."
 
 
-def test_a_program_that_compiles_nothing_is_run_once(tmp_path: Path) -> None:
-    done = examine(tmp_path, "open('runs', 'a').write('.')", "--timeout", "300")
-    assert done.returncode == 0 and "Put @dovetail.compile before the function" in " ".join(done.stdout.split())
+def test_a_program_that_compiles_nothing_is_run_once(examine, tmp_path: Path) -> None:
+    done = examine("open('runs', 'a').write('.')", "--timeout", "300")
+    assert done.exit_code == 0 and "Put @dovetail.compile before the function" in " ".join(done.output.split())
     assert (tmp_path / "runs").read_text() == "."
 
 
-def test_a_program_that_ends_early_says_what_it_has_printed(tmp_path: Path) -> None:
-    done = examine(tmp_path, "import argparse\nargparse.ArgumentParser().parse_args()", words=("--unknown",))
-    assert done.returncode == 1 and "ends with 2 before it calls anything that could be" in done.stdout
-    assert "unrecognized arguments: --unknown" in done.stdout
+def test_a_program_that_ends_early_says_what_it_has_printed(examine) -> None:
+    done = examine("import argparse\nargparse.ArgumentParser().parse_args()", words=("--unknown",))
+    assert done.exit_code == 1 and "ends with 2 before it calls anything that could be" in done.output
+    assert "unrecognized arguments: --unknown" in done.output
 
 
-def test_another_exit_code_is_a_difference(tmp_path: Path) -> None:
-    done = examine(tmp_path, """
+def test_another_exit_code_is_a_difference(examine) -> None:
+    done = examine("""
 compiled = dovetail.compile(lambda x: x + 1)
 compiled(torch.ones(2))
 sys.exit(5 if hasattr(compiled, "_dovetail_dispatcher") else 0)
 """)  # fmt: skip
-    assert done.returncode == 1 and "as written: it ends with 5 instead of 0" in done.stdout
+    assert done.exit_code == 1 and "as written: it ends with 5 instead of 0" in done.output
 
 
-def test_pytorchs_own_compile_is_stood_in_for(tmp_path: Path) -> None:
+def test_pytorchs_own_compile_is_stood_in_for(examine) -> None:
     program = """
 @torch.compile(mode="default", options=None)
 def f(x):
@@ -111,12 +130,12 @@ model.compile(backend="inductor", dynamic=False)
 for _ in range(2):
     f(model(torch.ones(2, 2))).sum().backward()
 """
-    done = examine(tmp_path, program)
-    assert "4 calls: Linear, f." in done.stdout and "The program calls torch.compile" in done.stdout, done.stdout
-    assert re.search(r"as written +yes +2 ", done.stdout)
+    done = examine(program)
+    assert "4 calls: Linear, f." in done.output and "The program calls torch.compile" in done.output, done.output
+    assert re.search(r"as written +yes +2 ", done.output)
 
 
-def test_a_program_that_installs_dovetail(tmp_path: Path) -> None:
+def test_a_program_that_installs_dovetail(examine) -> None:
     program = """
 @torch.compile(mode="max-autotune")
 def before(x):
@@ -128,12 +147,12 @@ with dovetail.install():
     inside(torch.ones(3))
 before(torch.ones(3))
 """
-    done = examine(tmp_path, program)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 calls: inside, before." in done.stdout and "Right in every run" in done.stdout
+    done = examine(program)
+    assert done.exit_code == 0, done.output
+    assert "2 calls: inside, before." in done.output and "Right in every run" in done.output
 
 
-def test_modules_that_a_program_calls_are_compiled_where_nothing_else_is(tmp_path: Path) -> None:
+def test_modules_that_a_program_calls_are_compiled_where_nothing_else_is(examine) -> None:
     program = """
 class Net(torch.nn.Module):
     def __init__(self):
@@ -146,14 +165,14 @@ net, other = Net(), torch.nn.Linear(1, 1)
 for _ in range(3):
     torch.nn.MSELoss()(other(net(torch.randn(2, 4))), torch.zeros(2, 1)).backward()
 """
-    done = examine(tmp_path, program)
-    words = " ".join(done.stdout.split())
+    done = examine(program)
+    words = " ".join(done.output.split())
     assert "compiles nothing. Here the modules that it calls are compiled" in words and "Net, Linear." in words
-    assert re.search(r"as written +yes +4 +1 ", done.stdout) and " program.py:9 in forward" in done.stdout
-    assert "print(x.sum().item())" in done.stdout, done.stdout
+    assert re.search(r"as written +yes +4 +1 ", done.output) and " program.py:9 in forward" in done.output
+    assert "print(x.sum().item())" in done.output, done.output
 
 
-def test_what_is_not_compiled_is_named_with_its_share(tmp_path: Path) -> None:
+def test_what_is_not_compiled_is_named_with_its_share(examine) -> None:
     program = """
 import time
 class Slow(torch.nn.Linear):
@@ -166,11 +185,11 @@ for _ in range(4):
     compiled(slow(torch.ones(2, 2)))
     optimizer.step()
 """
-    done = examine(tmp_path, program)
-    assert re.search(r"Not compiled\n.*Slow, program.py:12: 4 calls, [89]\d% of the time", done.stdout), done.stdout
+    done = examine(program)
+    assert re.search(r"Not compiled\n.*Slow, program.py:12: 4 calls, [89]\d% of the time", done.output), done.output
 
 
-def test_processes_that_a_program_starts(tmp_path: Path) -> None:
+def test_processes_that_a_program_starts(examine) -> None:
     program = """
 import multiprocessing
 def work(k):
@@ -184,13 +203,23 @@ if __name__ == "__main__":
     process.start()
     process.join()
 """
-    done = examine(tmp_path, program)
-    assert "Only processes that the program starts call something compiled" in done.stdout, done.stdout + done.stderr
-    assert "dovetail.graph_break()" in done.stdout and "[explicit-break]" in done.stdout
+    done = examine(program)
+    assert "Only processes that the program starts call something compiled" in done.output, done.output
+    assert "dovetail.graph_break()" in done.output and "[explicit-break]" in done.output
+
+
+LAUNCHER = """
+import os, subprocess, sys
+told = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29617"}
+started = [subprocess.Popen([sys.executable, *sys.argv[1:]], env={**os.environ, **told, "RANK": k}) for k in "01"]
+sys.exit(max(each.wait() for each in started))
+"""
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="no torch.distributed")
 def test_ranks_are_compared_one_by_one(tmp_path: Path) -> None:
+    """As a launcher starts them, which is the program that the doctor runs."""
+    (tmp_path / "launcher.py").write_text(LAUNCHER)
     (tmp_path / "ranks.py").write_text(BEGIN + """
 import torch.distributed as dist
 dist.init_process_group("gloo")
@@ -199,8 +228,7 @@ compiled = dovetail.compile(lambda x: x * 2, backend=lambda gm, inputs: lambda *
 compiled(torch.ones(2))
 dist.destroy_process_group()
 """)  # fmt: skip
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29617"]
-    runs = ladder.Ladder([*launcher, str(tmp_path / "ranks.py")], 300, tmp_path)
+    runs = ladder.Ladder([str(tmp_path / "launcher.py"), str(tmp_path / "ranks.py")], 300, tmp_path)
     eager, written = runs.run(ladder.EAGER, None), runs.run(ladder.WRITTEN)
     assert [one.rank for one in eager.noted] == ["0", "1"] and len(written.compilations) == 1
     assert findings.difference(eager, None, written).startswith("rank 1: call 1, of <lambda>: tensor 1 is off by 2")
@@ -234,7 +262,7 @@ for _ in range(3):
     compiled(torch.randn(8))
 """)  # fmt: skip
     taken = [way for way in LADDER if not way.name.startswith("dynamic")]
-    runs, found = ladder.Ladder([str(script)], 300, tmp_path), None
+    runs, found = InForks([str(script)], 300, tmp_path), None
     for way in (ladder.EAGER, *taken, ladder.DECOMPOSED):
         run = runs.run(way)
         found = found or Findings(run)
@@ -381,8 +409,8 @@ def test_parameters_are_compared_together_in_the_end() -> None:
     assert words == "the parameters at the end are off by 0.1"
 
 
-def test_a_step_that_returns_nothing_is_compared_by_what_it_changes(tmp_path: Path) -> None:
-    done = examine(tmp_path, """
+def test_a_step_that_returns_nothing_is_compared_by_what_it_changes(examine) -> None:
+    done = examine("""
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 @dovetail.compile(backend="eager")
@@ -397,4 +425,4 @@ def wrong(gm, inputs):
 step = dovetail.compile(step, backend=wrong)
 step(torch.ones(2, 2))
 """)  # fmt: skip
-    assert "parameters at the end are off" in done.stdout or "gradients at the end" in done.stdout, done.stdout
+    assert "parameters at the end are off" in done.output or "gradients at the end" in done.output, done.output
