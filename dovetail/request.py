@@ -28,7 +28,7 @@ from dovetail.interop.backends import BACKENDS, BUILT_IN
 from dovetail.interop.data_parallel import bucket_bytes
 from dovetail.ir.captured import Continuation, varying_names
 from dovetail.ir.outside import outside_reason
-from dovetail.ir.process import grow_old
+from dovetail.ir.process import UNSEEN
 from dovetail.ir.profiled import titled
 from dovetail.ir.records import dataclass
 from dovetail.ir.varying import CONSTANT, Varying
@@ -186,7 +186,7 @@ def imported(name: str, events: Events) -> Any:
         return importlib.import_module(name)
     with events.stage("imports"):
         module = loaded(name)
-    grow_old()
+    UNSEEN.grow_old()
     return module
 
 

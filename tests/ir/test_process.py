@@ -22,6 +22,7 @@ def young():
 def thawed(monkeypatch):
     """The heap seems to be as programs have it: that of tests is frozen, and is again afterwards."""
     monkeypatch.setattr(gc, "get_freeze_count", lambda: 0)
+    monkeypatch.setattr(process.UNSEEN, "frozen", False)
     yield
     gc.freeze()
 
@@ -34,6 +35,17 @@ def test_many_new_objects_are_not_looked_through_when_it_comes_back(count):
         made = [[] for _ in range(count)]
     assert gc.isenabled()
     assert (id(made[0]) in young()) is (count < process.UNSEEN.few)
+
+
+def test_objects_that_the_program_has_frozen_are_counted_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: asked.append(1) or 5)
+    monkeypatch.setattr(process.UNSEEN, "frozen", False)
+    for _ in range(2):
+        with process.paused_collection():
+            made = [[] for _ in range(2 * process.UNSEEN.few)]
+        assert id(made[-1]) in young()
+    assert asked == [1]
 
 
 def test_what_is_left_in_cycles_does_not_add_up(monkeypatch):
