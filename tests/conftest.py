@@ -30,12 +30,12 @@ def _own_cache() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _frozen_heap() -> None:
-    """A collection of garbage does not look through what all modules have imported, and comes more seldom: either took
-    a tenth of the time."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+def _little_in_the_background() -> None:
+    if HAS_TORCH:
+        from tests import background
+
+        background.quick_seeds()
+        background.seldom_collections()
 
 
 @pytest.fixture(scope="session")
@@ -61,9 +61,7 @@ def _seeded() -> None:
     if HAS_TORCH:
         import torch
 
-        torch.default_generator.manual_seed(0)  # where no GPU is used, torch.manual_seed writes down who asks: 0.5 ms
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(0)
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module")

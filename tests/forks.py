@@ -125,6 +125,9 @@ def _main(imported: list[str]) -> None:
     path = [entry for entry in sys.path[1:] if entry != str(ROOT)]
     for name in imported:
         importlib.import_module(name)
+    background = importlib.import_module("tests.background")
+    background.quick_seeds()
+    background.seldom_collections()
     request = _next_request()
     _become(request, path)
     code: Any = 0
