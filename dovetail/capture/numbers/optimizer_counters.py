@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from dovetail.capture.numbers.graph_memory import graph_memory
 from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.state.module_globals import in_optimizer
 from dovetail.capture.tables.graph_functions import storage_of
@@ -58,7 +59,7 @@ def _value(s: Session, node: Node, before: Node | None) -> Value | None:
         real, source, placeholder = given
         return _from_outside(s, real, source, placeholder, before)
     fake = node.meta.get("fake")
-    if not isinstance(fake, torch.Tensor) or fake.dtype is not torch.float64 or _writes(s, node, before):
+    if not isinstance(fake, torch.Tensor) or fake.dtype is not torch.float64 or graph_memory(s).written(node, before):
         return None
     if node.op == "call_method" and node.target == "to":
         return _operand(s, node.args[0], node)
@@ -83,15 +84,15 @@ def _operand(s: Session, argument: Any, user: Node) -> Value | None:
 
 def _input(s: Session, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
     """The tensor outside whose memory the node's tensor is, the path to it and its placeholder."""
-    storage = storage_of(node)
-    for placeholder, given in s.taken.inputs if storage else ():
-        if storage_of(placeholder) == storage:
-            value = s.objects.by_fake.get(id(given.fake))
-            real = None if value is None else value.origin
-            if real is None or real.dim() or not on_host(real) or real.requires_grad:
-                return None
-            return None if node.meta["fake"].dim() else (real, given.source, placeholder)
-    return None
+    found = graph_memory(s).input(node) if storage_of(node) else None
+    if found is None:
+        return None
+    placeholder, given = found
+    value = s.objects.by_fake.get(id(given.fake))
+    real = None if value is None else value.origin
+    if real is None or real.dim() or not on_host(real) or real.requires_grad or node.meta["fake"].dim():
+        return None
+    return real, given.source, placeholder
 
 
 #: What makes the tensors of a state from numbers alone.
@@ -100,14 +101,11 @@ MAKERS = (torch.zeros, torch.ones, torch.full, torch.tensor, torch.as_tensor)
 
 def _made(s: Session, node: Node) -> tuple[torch.Tensor, None, Node] | None:
     """The same of one that the graph makes of constants."""
-    storage = storage_of(node)
-    for maker in s.root.nodes if storage else ():
-        if storage_of(maker) == storage:
-            if maker.target not in MAKERS or maker.all_input_nodes or maker.meta["fake"].dim():
-                return None
-            with torch._C._DisableTorchDispatch():
-                return maker.target(*maker.args, **maker.kwargs), None, maker
-    return None
+    maker = graph_memory(s).maker(node) if storage_of(node) else None
+    if maker is None or maker.target not in MAKERS or maker.all_input_nodes or maker.meta["fake"].dim():
+        return None
+    with torch._C._DisableTorchDispatch():
+        return maker.target(*maker.args, **maker.kwargs), None, maker
 
 
 def _from_outside(
@@ -116,7 +114,7 @@ def _from_outside(
     """What the tensor holds, with what has been added to it until then."""
     with torch._C._DisableTorchDispatch():
         changed, template = real.detach().clone(), "{}"
-        for write in _writes(s, placeholder, before):
+        for write in graph_memory(s).written(placeholder, before):
             added = _added(s, write, real.dtype)
             if added is None:
                 return None
@@ -126,16 +124,6 @@ def _from_outside(
             template = f"{template}.add({text}, alpha={literal(factor)})" if factor != 1 else f"({template} + {text})"
         found = changed.item()
     return Const(found) if source is None else InputNumber(s, found, Computed(f"{template}.item()", (source,)))
-
-
-def _writes(s: Session, node: Node, before: Node | None) -> list[Node]:
-    storage, found = storage_of(node), []
-    for other in s.root.nodes:
-        if other is before:
-            break
-        if other.meta.get("mutates") and any(storage_of(n) == storage for n in other.all_input_nodes):
-            found.append(other)
-    return found
 
 
 ADDING: tuple[Callable[..., Any] | str, ...] = (operator.iadd, "add_", torch._foreach_add_)

@@ -32,6 +32,7 @@ class Taken:
     layouts: dict[int, Any] = field(default_factory=dict)  # of parts of tensors made of others, by their ids
     has_tensor_numbers: bool = False  # see numbers/tensor_numbers.py
     held: Any = None  # `tensor_numbers.TensorNumbers`
+    memory: Any = None  # `graph_memory.GraphMemory`
 
 
 @dataclass(slots=True)

@@ -60,6 +60,7 @@ class _Fuser:
         self.names, self.lives = names, lives
         self.slots: list[FusionSlot | None] = []
         self.producer: dict[str, list[int]] = defaultdict(list)  # buffer -> slots that write it
+        self.readers: dict[str, set[int]] = defaultdict(set)  # buffer -> slots that read it
         self.last_reader: dict[str, int] = {}
         self.last_check = -1
 
@@ -73,8 +74,9 @@ class _Fuser:
             self.append(slot)
             self.last_check = len(self.slots) - 1
             return
-        for position in self.candidates(slot):
-            place = self.join(position, slot)
+        producers = self.producers(slot)
+        for position in self.candidates(slot, producers):
+            place = self.join(position, slot, next((p for p in producers if p != position), -1))
             if place is not None:
                 self.grow(place)
                 return
@@ -94,20 +96,23 @@ class _Fuser:
             if position not in self.producer[name]:
                 self.producer[name].append(position)
         for name in slot.reads:
+            self.readers[name].add(position)
             self.last_reader[name] = max(self.last_reader.get(name, -1), position)
 
-    def candidates(self, slot: FusionSlot) -> list[int]:
+    def producers(self, slot: FusionSlot) -> list[int]:
+        """Of what the slot reads, the last one first."""
+        return sorted({p for name in slot.reads for p in self.producer[name]}, reverse=True)
+
+    def candidates(self, slot: FusionSlot, producers: list[int]) -> list[int]:
         """Producers of what the slot reads, then the last group that read the same buffer."""
-        producers = {p for name in slot.reads for p in self.producer[name]}
-        sharers = {self.last_reader[name] for name in slot.reads if name in self.last_reader} - producers
-        found = sorted(producers, reverse=True) + sorted(sharers, reverse=True)
+        sharers = {self.last_reader[name] for name in slot.reads if name in self.last_reader}.difference(producers)
+        found = producers + sorted(sharers, reverse=True)
         return [p for p in found if (s := self.slots[p]) is not None and s.nest is not None and not s.nest.checks]
 
-    def join(self, position: int, slot: FusionSlot) -> int | None:
-        """Where the newcomer and the group of an earlier slot are then."""
+    def join(self, position: int, slot: FusionSlot, before: int) -> int | None:
+        """Where the newcomer and the group of an earlier slot are then. `before`: its last other producer."""
         target = self.slots[position]
         assert target is not None and target.nest is not None and slot.nest is not None
-        before = max((p for name in slot.reads for p in self.producer[name] if p != position), default=-1)
         if self.last_check > before and has_run_time_index(slot.nest):
             before = self.last_check
         up = before < position
@@ -137,7 +142,7 @@ class _Fuser:
         """Take in other producers of what the joined groups read, as of two products of which one scales the other."""
         slot = self.slots[place]
         assert slot is not None
-        for position in self.candidates(slot):
+        for position in self.candidates(slot, self.producers(slot)):
             if position < place and not slot.reads.isdisjoint(self.slots[position].writes):  # type: ignore[union-attr]
                 slot = self.sink(position, place) or slot
 
@@ -145,8 +150,7 @@ class _Fuser:
         """The groups of two slots in the later one, if nothing in between needs what the earlier one writes."""
         target, slot = self.slots[position], self.slots[place]
         assert target is not None and target.nest is not None and slot is not None and slot.nest is not None
-        between = (other for other in self.slots[position + 1 : place] if other is not None)
-        if not all(target.writes.isdisjoint(other.reads) for other in between):
+        if any(position < reader < place for name in target.writes for reader in self.readers[name]):
             return None
         put = self.lives.sinking(position, place, (target.reads, target.writes))
         nest = combine(target.nest, slot.nest, self.names) if put is not None else None
@@ -168,6 +172,8 @@ class _Fuser:
         self.slots[position] = None
         for name in gone.writes:
             self.producer[name].remove(position)
+        for name in gone.reads:
+            self.readers[name].discard(position)
 
     def independent_after(self, position: int, target: FusionSlot) -> bool:
         """Does nothing after `position` read what `target` writes?"""
