@@ -247,9 +247,10 @@ fuzz-history: $(READY)
 minify: $(READY)
 	$(BIN)/python -m tests.minify.faults $(ARGS)
 
-# Memory that stays of functions, recompilations, sizes and calls, at full size.
+# Memory that stays of functions, recompilations, sizes and calls, and how compiling grows with a program, at full size.
 growth: $(READY)
 	$(BIN)/python -m tests.e2e.growth $(ARGS)
+	$(BIN)/python -m tests.e2e.compile_growth
 
 lint: $(DEV)
 	$(BIN)/ruff check .

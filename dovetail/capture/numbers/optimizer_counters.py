@@ -105,7 +105,7 @@ def _made(s: Session, node: Node) -> tuple[torch.Tensor, None, Node] | None:
     if maker is None or maker.target not in MAKERS or maker.all_input_nodes or maker.meta["fake"].dim():
         return None
     with torch._C._DisableTorchDispatch():
-        return maker.target(*maker.args, **maker.kwargs), None, maker
+        return maker.target(*maker.args, **maker.kwargs), None, maker  # type: ignore[arg-type]
 
 
 def _from_outside(
