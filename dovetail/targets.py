@@ -97,8 +97,9 @@ FASTER = 3  # than making machine code of kernels is writing them
 
 
 def generate_all(groups: Iterable[Group], options: Options) -> dict[str, Kernel]:
-    """The kernels of groups, by their names. Machine code for the first ones is made while the others are written: in a
-    few portions where it is made together, each but the first of which begins about when the one before it is done."""
+    """The kernels of groups, by their names. Where machine code is made together, that for the first ones is made while
+    the others are written, in a few portions: each but the first begins about when the one before it is done. Elsewhere
+    many of these kernels are not needed, as one for many groups takes their place."""
     kernels: dict[str, Kernel] = {}
     waiting: dict[str, Kernel] = {}
     known, begun = set[str](), 0
@@ -109,7 +110,7 @@ def generate_all(groups: Iterable[Group], options: Options) -> dict[str, Kernel]
         known.add(kernel.symbol)
         waiting[kernel.symbol] = kernel
         size = sum(len(each.text) for each in waiting.values())
-        if not traits(kernel.device).together or size >= max(FIRST, FASTER * begun):
+        if traits(kernel.device).together and size >= max(FIRST, FASTER * begun):
             begin(waiting.values(), more=True)
             begun += size
             waiting.clear()

@@ -123,12 +123,22 @@ def test_without_a_device_nothing_is_begun(compiler):
 
 
 @pytest.mark.parametrize("kind", [GPU, HOST.type])
-def test_each_kernel_is_begun_when_it_is_written_unless_they_are_made_together(kind, monkeypatch):
+def test_kernels_are_begun_while_others_are_written_where_they_are_made_together(kind, monkeypatch):
     kernels = [SimpleNamespace(symbol=k.symbol, text=k.text, device=torch.device(kind)) for k in KERNELS]
     order: list = []
     monkeypatch.setattr(targets, "generate", lambda group, options: (order.append(group), kernels[group.name])[1])
     monkeypatch.setattr(targets, "begin", lambda some, more: order.extend(some))
+    monkeypatch.setattr(targets, "FIRST", 1)
     groups = [SimpleNamespace(name=k) for k in (0, 1, 0)]
     targets.generate_all(groups, Options())
-    begun = [groups[0], kernels[0], groups[1], kernels[1], groups[2]]
-    assert order == (begun if kind == GPU else groups)
+    assert order == (groups if kind == GPU else [groups[0], kernels[0], *groups[1:]])
+
+
+def test_what_takes_longest_begins_first(compiler, monkeypatch):
+    monkeypatch.setattr(ahead.workers, "at_once", lambda: 1)
+    sizes = [replace(k, text="x" * size) for k, size in zip(KERNELS, (3, 9, 5, 1, 7, 2), strict=True)]
+    compiler.may.clear()
+    loading._begin(sizes, 90, Store(None))
+    compiler.may.set()
+    loading._binaries(sizes, 90, Store(None))
+    assert compiler.asked == ["K1", "K4", "K2", "K0", "K5", "K3"]

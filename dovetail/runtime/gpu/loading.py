@@ -103,7 +103,7 @@ def _binaries(
     """From disk, or compiled beside one another."""
     found = [store.get(_key(k, capability, aligned)) for k in kernels]
     todo = [k for k, data in enumerate(found) if data is None]
-    todo.sort(key=lambda k: -len(kernels[k].text))  # what takes longest begins first
+    todo.sort(key=lambda k: _patience(kernels[k]))
     making = {k: AHEAD.take(*_work(kernels[k], capability, store, aligned)) for k in todo}
     try:
         if making:
@@ -118,9 +118,14 @@ def _binaries(
 
 def _begin(kernels: Iterable[Kernel], capability: int, store: Store) -> None:
     """Unless they are on disk."""
-    for kernel in kernels:
+    for kernel in sorted(kernels, key=_patience):
         if store.get(_key(kernel, capability, True)) is None:
             AHEAD.begin(*_work(kernel, capability, store, True))
+
+
+def _patience(kernel: Kernel) -> int:
+    """The smallest begins first: it takes longest."""
+    return -len(kernel.text)
 
 
 def _work(
