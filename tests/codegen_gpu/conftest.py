@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import importlib
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def new_kernels():
-    kept = sys.modules["dovetail.codegen.gpu.kernel"].MADE
+    kept = importlib.import_module("dovetail.codegen.gpu.kernel").MADE
     kept.clear()
     yield
     kept.clear()
