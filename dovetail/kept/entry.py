@@ -27,7 +27,9 @@ from dovetail.ir.guard import ABSENT, Guard, GuardKind
 from dovetail.ir.lazy_module import python_of
 from dovetail.ir.records import dataclass
 from dovetail.kept import operators
+from dovetail.kept.graphs import pack_graph, unpack_graph
 from dovetail.kept.holds import failing
+from dovetail.kept.meshes import group_named, is_mesh, ways_of_operators
 from dovetail.kept.objects import (
     HOLDERS,
     Unkept,
@@ -39,8 +41,9 @@ from dovetail.kept.objects import (
     routes,
     trusted,
 )
-from dovetail.kept.packing import pack, pack_graph, unpack, unpack_graph
+from dovetail.kept.packing import pack, unpack
 from dovetail.kept.routes import Finder, RouteFinder, described, objects_in
+from dovetail.ops.fake.wrapped import Like
 
 #: In a residual's names: what each process makes for itself, and what it finds with the function.
 OWN = (AGAIN, ENTERED, PLAIN, UNDONE)
@@ -115,13 +118,14 @@ def pack_entry(captured: Captured, plan: Plan, fn: Any, args: tuple, kwargs: Map
     calls = [] if trains(plan) else operators.calls(captured.graph)
     own = [operator for call in calls for operator in (call.operator, *operators.overloads(call.operator))]
     graph, inside = pack_graph(captured.graph, own)
-    distinct = _objects_of(captured, function, inside, names)
+    meshes = _meshes(captured, inside)
+    distinct = _objects_of(captured, function, (*inside, *meshes), names)
     numbers = {id(obj): k for k, obj in enumerate(distinct)}
     finder = Finder(fn, function, _parameters(captured, fn, args, kwargs), [numbers[id(obj)] for obj in captured.bound])
     finder.asked = [partial(getattr, each, "answer") for each in captured.asked]
     possible = routes(captured, fn, function)
     known = RouteFinder(distinct, captured, finder, possible, numbers).run()
-    asked = [*captured.asked, *_of_files(captured, distinct)]
+    asked = [*captured.asked, *_of_files(captured, distinct), *_of_groups(captured, meshes)]
     return pack({
         "guards": [_without_objects(guard, numbers) for guard in captured.guards],
         "bound": [numbers[id(obj)] for obj in captured.bound],
@@ -133,10 +137,17 @@ def pack_entry(captured: Captured, plan: Plan, fn: Any, args: tuple, kwargs: Map
         "parts": {name: getattr(captured, name) for name in PARTS},
         "graph": graph,
         "inside": _referred(tuple(inside), numbers),
+        "meshes": _referred(meshes, numbers),
         "plan": plan,
         "state": state,
         "calls": calls,
-    }, own)  # fmt: skip
+    }, own, meshes)  # fmt: skip
+
+
+def _meshes(captured: Captured, inside: Sequence[Any]) -> tuple:
+    """Those that tensors lie on, each once."""
+    beside = [each for known in captured.bound if isinstance(known, Like) for each in known.beside]
+    return tuple({id(each): each for each in (*inside, *beside) if is_mesh(each)}.values())
 
 
 def _objects_of(captured: Captured, function: Any, inside: Sequence[Any], names: Mapping[str, Any]) -> list:
@@ -154,7 +165,7 @@ def read(data: bytes) -> dict[str, Any]:
     """What `pack_entry` has written. Raises Mismatch."""
     try:
         found: dict[str, Any] = unpack(data)
-        return found
+        return found | {"data": data} if found["meshes"] else found
     except Exception as error:  # whatever damaged bytes lead to
         raise _mismatch(error) from error
 
@@ -195,6 +206,9 @@ def restore(
     _keep_apart(finder)
     names |= {name: own[name] for name in found["own"]}
     names |= {"F": function, "G": finder.globals, "P": static}
+    if found["meshes"]:  # are found by now, and what has them in it is read again
+        found = unpack(found["data"], _resolved(found["meshes"], finder))
+        captured = replace(captured, **found["parts"])
     captured = replace(captured, guards=mine, names=names, bound=bound, continuations=rests)
     failed = failing(captured, fn, finder, args, kwargs)
     if failed:
@@ -331,6 +345,12 @@ def _of_files(captured: Captured, objects: Sequence[Any]) -> list[Asked]:
             if any(file in named or repr(file) in captured.residual for file in files):
                 found.append(Asked(files_of, (function,), files))
     return found
+
+
+def _of_groups(captured: Captured, meshes: Sequence[Any]) -> list[Asked]:
+    """What decides how processes compute together, beside the meshes themselves."""
+    found = [Asked(group_named, (name,), group_named(name)) for name in sorted(operators.groups(captured.graph))]
+    return [*found, Asked(ways_of_operators, (), ways_of_operators())] if meshes else found
 
 
 def _question(each: Asked, numbers: Mapping[int, int]) -> Question:

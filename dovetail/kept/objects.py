@@ -38,7 +38,8 @@ from dovetail.ir.captured import Captured, Continuation, Point
 from dovetail.ir.guard import ABSENT, GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import LOOKS_LIKE, Bound, Computed, Source, TypeOf
-from dovetail.ops.fake.wrapped import Like
+from dovetail.kept.meshes import parts_of
+from dovetail.ops.fake.wrapped import Like, Same
 
 
 class Unkept(Unsupported):
@@ -83,6 +84,9 @@ def making(obj: Any, whole: bool = False) -> Any:
             return described(obj)
     if obj is ABSENT:
         return ("absent",)
+    told = parts_of(obj)
+    if told is not None:
+        return told[0], making(told[1], whole)
     if whole and kind in _CONTENTS:
         return kind.__name__, *(making(part, whole) for part in _CONTENTS[kind](obj))
     if not whole and isinstance(obj, HOLDERS):
@@ -217,6 +221,7 @@ _MAKINGS: dict[Any, Callable[[Any], Any]] = {
     pathlib.PurePath: lambda found: ("path", type(found).__name__, str(found)),
     type(NamedField.first): lambda found: ("field", repr(found.__reduce__()[1])),
     CodeType: lambda found: ("code", code_digest(found)),
+    Same: lambda found: ("same", making(found.value)),
     Like: lambda found: ("like", making((found.facts, found.contexts, found.varying), whole=True)),
     Point: lambda p: ("point", code_digest(p.code), p.at, p.index, p.locals, p.cells, p.stack, p.result),
 }
@@ -253,7 +258,9 @@ class Route:
     "root", "self", "function", "globals": the callable, what its method belongs to, its function, that one's.
     "module", "namespace", "name": by `steps`, names. "value": it is in `steps`. "path": what `source` leads to.
     "part": from object number `of`, by `steps`. "answer": to question number `of`. "like": what a tensor at
-    `source` that is made of others is compared with; `steps` are the paths to parts whose sizes vary.
+    `source` that is made of others is compared with; `steps` are the paths to parts whose sizes vary. "beside": the
+    object number `of` among those that such a tensor has beside its parts.
+    "spec": where a tensor lies on the mesh that is object `of`.
     """
 
     kind: str
@@ -298,6 +305,8 @@ def routes(captured: Captured, fn: Any, function: Any) -> dict[int, list[Route]]
             assert isinstance(check, Bound)
             known = captured.bound[check.index]
             found.setdefault(id(known), []).append(Route("like", tensor, steps=(known.varying,)))
+            for k, beside in enumerate(known.beside):
+                found.setdefault(id(beside), []).append(Route("beside", tensor, of=k))
         elif guard.kind is GuardKind.ID or guard.kind is GuardKind.EQUAL and type(guard.payload) not in PLAIN:
             found.setdefault(id(guard.payload), []).append(Route("path", guard.source))
         elif guard.kind is GuardKind.TYPE:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.fx
 import torch.utils._pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
@@ -19,8 +20,10 @@ from dovetail.ir.records import dataclass
 from dovetail.kept.objects import Unkept
 from dovetail.ops.fake.tensor import FakeTensor
 
+#: Namespaces of what processes compute together. Operators are given the name of a group.
+COLLECTIVES = frozenset(("_c10d_functional", "_c10d_functional_autograd"))
 #: Namespaces of operators that come with PyTorch, or with us.
-NAMESPACES = frozenset(("aten", "prims", "prim", "mkldnn", "mkl", "quantized", "onednn", "dovetail"))
+NAMESPACES = frozenset(("aten", "prims", "prim", "mkldnn", "mkl", "quantized", "onednn", "dovetail", *COLLECTIVES))
 #: Classes of operators, and of names for several.
 OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 #: Kernels that decide what else an operator does besides computing.
@@ -46,19 +49,29 @@ class OperatorCall:
 
 def is_own(found: Any) -> bool:
     """Is it an operator, or an operator's name for several, of the program's?"""
-    if isinstance(found, torch._ops.OpOverload):
-        return found.namespace not in NAMESPACES
-    return isinstance(found, torch._ops.OpOverloadPacket) and _namespace(found) not in NAMESPACES
+    return isinstance(found, OPERATORS) and _namespace(found) not in NAMESPACES
 
 
-def _namespace(packet: Any) -> str:
-    return str(packet._qualified_op_name.partition("::")[0])
+def _namespace(found: Any) -> str:
+    name = found.namespace if isinstance(found, torch._ops.OpOverload) else found._qualified_op_name.partition("::")[0]
+    return str(name)
 
 
 def calls(module: torch.fx.GraphModule) -> list[OperatorCall]:
     """Those of the program's own operators. Raises Unkept for one whose results are not known to follow from fakes."""
     found = [_call(node) for node in module.graph.nodes if is_own(node.target)]
     return [*found, *(call for _, inner in module.named_children() for call in calls(inner))]  # type: ignore[arg-type]
+
+
+def groups(module: torch.fx.GraphModule) -> set[str]:
+    """The names of the groups of processes that compute together."""
+    nodes = [n for n in module.graph.nodes if isinstance(n.target, OPERATORS) and _namespace(n.target) in COLLECTIVES]
+    found = {leaf for node in nodes for leaf in (*node.args, *node.kwargs.values()) if _is_group(leaf)}
+    return found.union(*(groups(inner) for _, inner in module.named_children()))  # type: ignore[arg-type]
+
+
+def _is_group(leaf: Any) -> bool:
+    return isinstance(leaf, str) and leaf in dist.distributed_c10d._world.pg_names.values()
 
 
 def _call(node: torch.fx.Node) -> OperatorCall:

@@ -12,7 +12,7 @@ import marshal
 import pickle
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from functools import cache
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -28,11 +28,10 @@ from dovetail.ir.aten import DATA, AtenGraph, Beside, JointGraph, Pair, Subprogr
 from dovetail.ir.devices import HOST
 from dovetail.ir.guard import ABSENT
 from dovetail.ir.kernel import HostProgram
-from dovetail.ir.lazy_module import LazyGraphModule
-from dovetail.ir.records import dataclass
+from dovetail.kept.meshes import MESH, fields_of_spec, is_mesh, names_spec, parts_of, spec_of
 from dovetail.kept.objects import NAMED_IN_TYPES, Unkept, by_name, making, trusted
 from dovetail.kept.operators import OPERATORS, is_own, signature
-from dovetail.ops.calls.higher_order import Apply
+from dovetail.ops.calls.whole_call import WholeCall
 from dovetail.ops.fake.symbolic.number import symbolic
 from dovetail.ops.fake.symbolic.sizes import Sizes
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size, symint
@@ -40,22 +39,32 @@ from dovetail.ops.fake.tensor import FakeTensor
 from dovetail.ops.fake.wrapped import inner, is_wrapper
 
 LARGEST = 1 << 16  # bytes of a tensor that a program has as a constant
-def pack(value: Any, own: Collection[Any] = ()) -> bytes:
-    """Raises Unkept for what belongs to one process. `own` are the program's operators that may be part of it."""
+def pack(value: Any, own: Collection[Any] = (), meshes: Sequence[Any] = ()) -> bytes:
+    """Raises Unkept for what belongs to one process. `own` are the program's operators that may be part of it, `meshes`
+    what `unpack` will be given in their places."""
     data = io.BytesIO()
     try:
-        _Packer(data, own).dump(value)
+        packer = _WithMeshes(data, own, meshes) if meshes else _Packer(data, own)
+        packer.dump(value)
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise Unkept(f"it cannot be written down: {error}") from error
     return data.getvalue()
 
 
-def unpack(data: bytes) -> Any:
-    """What `pack` was given. Raises pickle.UnpicklingError, or whatever damaged bytes lead to."""
-    return _Unpacker(io.BytesIO(data)).load()
+def unpack(data: bytes, meshes: Sequence[Any] = ()) -> Any:
+    """What `pack` was given. Without `meshes` there is None in their places. Raises pickle.UnpicklingError, or whatever
+    damaged bytes lead to."""
+    return _Unpacker(io.BytesIO(data), meshes).load()
 
 
 class _Unpacker(pickle.Unpickler):
+    def __init__(self, data: io.BytesIO, meshes: Sequence[Any]) -> None:
+        super().__init__(data)
+        self.meshes = meshes
+
+    def persistent_load(self, number: int) -> Any:
+        return self.meshes[number] if self.meshes else None
+
     def find_class(self, module: str, name: str) -> Any:
         if not trusted(module):
             raise pickle.UnpicklingError(f"{module}.{name} is no part of a compilation")
@@ -73,12 +82,31 @@ class _Packer(pickle.Pickler):
         return _reducer(type(obj))(obj)  # type: ignore[arg-type]
 
 
+class _WithMeshes(_Packer):
+    """With numbers in the places of meshes. PyTorch remembers what it found for an earlier mesh that equals one of
+    them, and gives results that lie on that."""
+
+    def __init__(self, data: io.BytesIO, own: Collection[Any], meshes: Sequence[Any]) -> None:
+        super().__init__(data, own)
+        self.numbers = {id(mesh): k for k, mesh in enumerate(meshes) if is_mesh(mesh)}
+        self.meshes = meshes
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if not is_mesh(obj):
+            return None
+        found = self.numbers.get(id(obj))
+        equal = (k for k in self.numbers.values() if parts_of(self.meshes[k]) == parts_of(obj))
+        return next(equal, None) if found is None else found
+
+
 @cache
 def _reducer(cls: type) -> Callable[[Any], Any]:
     """For objects of the class."""
     for kinds, reduced in _REDUCED.items():
         if issubclass(cls, kinds):
             return reduced
+    if names_spec(cls):
+        return _spec
     if not trusted(cls.__module__):
         return _refused(f"a {cls.__module__}.{cls.__qualname__} is part of it")
     if is_dataclass(cls) and "__slots__" in cls.__dict__ and not hasattr(cls, "__post_init__"):
@@ -296,86 +324,6 @@ def _binary(atom: dims.Binary) -> Any:
 _BINARY = {dims.FloorDiv: dims.floordiv, dims.Mod: dims.mod, dims.Min: dims.minimum, dims.Max: dims.maximum}
 
 
-# ---------------------------------------------------------------- captured graphs, for when PyTorch must run them
-
-
-@dataclass(frozen=True)
-class PackedValue:
-    """In the place of a node: its number."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Applied:
-    """In the place of an `Apply`: the number of its class among the objects of the program, those of `fixed`."""
-
-    cls: int
-    fixed: dict[int, int]
-    count: int
-    graphs: Any
-
-
-def pack_graph(module: torch.fx.GraphModule, own: Collection[Any] = ()) -> tuple[bytes, list]:
-    """The graph, and the program's objects in it. Raises Unkept for one that runs code of which guards know nothing."""
-    objects: list = []
-    return pack(_written(module, objects), own), objects
-
-
-def unpack_graph(data: bytes, objects: Sequence[Any]) -> torch.fx.GraphModule:
-    return _read(unpack(data), objects)
-
-
-def _written(module: torch.fx.GraphModule, objects: list) -> Any:
-    numbers: dict[torch.fx.Node, Any] = {node: PackedValue(k) for k, node in enumerate(module.graph.nodes)}
-    rows = []
-    for node in module.graph.nodes:
-        args, kwargs = torch.fx.map_arg((node.args, node.kwargs), numbers.__getitem__)
-        target = _applied(node.target, objects) if isinstance(node.target, Apply) else node.target
-        rows.append((node.op, node.name, target, args, kwargs, node.stack_trace))
-    inner: dict[str, Any] = dict(module.named_children())
-    if any(node.op == "get_attr" and node.target not in inner for node in numbers):
-        raise Unkept("its graph has a tensor of its own")
-    return rows, {name: _written(each, objects) for name, each in inner.items()}, getattr(module, "structure", None)
-
-
-def _applied(target: Apply, objects: list) -> Applied:
-    """A function of the program's own whose forward and backward were traced."""
-    found = target.graphs
-    if found is None:
-        raise Unkept(f"{target.cls.__qualname__} runs as it is, and no guard knows what its code relies on")
-    first = len(objects)
-    objects += [target.cls, *target.fixed.values()]
-    graphs = replace(found, forward=_written(found.forward, objects), backward=_written(found.backward, objects))
-    return Applied(first, {k: first + 1 + n for n, k in enumerate(target.fixed)}, target.count, graphs)
-
-
-def _apply(written: Applied, objects: Sequence[Any]) -> Apply:
-    graphs = replace(
-        written.graphs, forward=_read(written.graphs.forward, objects), backward=_read(written.graphs.backward, objects)
-    )
-    return Apply(objects[written.cls], {k: objects[n] for k, n in written.fixed.items()}, written.count, graphs)
-
-
-def _read(written: Any, objects: Sequence[Any]) -> torch.fx.GraphModule:
-    rows, inner, structure = written
-    graph, nodes, root = torch.fx.Graph(), list[torch.fx.Node](), torch.nn.Module()
-    for op, name, target, args, kwargs, stack in rows:
-        args, kwargs = torch.fx.node.map_aggregate(
-            (args, kwargs), lambda each: nodes[each.number] if type(each) is PackedValue else each
-        )
-        target = _apply(target, objects) if type(target) is Applied else target
-        node = graph.create_node(op, target, args, kwargs, name)
-        node.target, node.stack_trace = target, stack
-        nodes.append(node)
-    for name, each in inner.items():
-        root.add_module(name, _read(each, objects))
-    made = LazyGraphModule(root, graph)
-    if structure is not None:
-        made.__dict__["structure"] = structure
-    return made
-
-
 # ---------------------------------------------------------------- graphs, of which inputs and results are kept
 
 
@@ -426,6 +374,16 @@ def _whole(made: Whole) -> Any:
     return Whole, tuple(getattr(made, f.name) for f in fields(Whole))
 
 
+def _beside(found: Beside) -> Any:
+    if not is_mesh(found.value):
+        raise Unkept("an object stands among what tensors are made of")
+    return Beside, (found.value,)
+
+
+def _spec(spec: Any) -> Any:
+    return spec_of, (spec.mesh, *fields_of_spec(spec))
+
+
 def _pair(pair: Pair) -> Any:
     return Pair, (pair.forward, pair.backward, pair.kept, (), pair.numbers, pair.depends, pair.sizes, pair.kept_names)
 
@@ -462,6 +420,8 @@ _REDUCED: dict[Any, Callable[[Any], Any]] = {
     torch._C.DispatchKeySet: lambda keys: (_dispatch_keys, (keys.raw_repr(),)),
     Subprogram: _subprogram,
     Whole: _whole,
-    Beside: _refused("an object stands among what tensors are made of"),
+    Beside: _beside,
+    MESH: _refused("a mesh of devices is part of it"),
+    WholeCall: lambda call: (WholeCall, (call.function, call.args, call.kwargs)),
     (Operators, torch.fx.Node, torch.fx.Graph, torch.nn.Module): _refused("a graph is part of it"),
 }

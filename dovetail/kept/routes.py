@@ -32,6 +32,7 @@ from dovetail.ir.source import (
     Source,
     TypeOf,
 )
+from dovetail.kept.meshes import fields_of_spec, is_placement, names_spec, spec_of
 from dovetail.kept.objects import (
     NATIVE,
     PRINTED,
@@ -81,22 +82,11 @@ class Finder:
         return self.found[number]
 
     def follow(self, way: Route) -> Any:
-        if way.source is not None:
-            found = self.value(way.source)
-            return like(found, *way.steps) if way.kind == "like" else found
-        if way.kind == "part":
-            return followed(self.obj(way.of), way.steps)
-        if way.kind == "value":
-            return way.steps[0]
-        if way.kind == "answer":
-            return self.answer(way.of)
-        if way.kind == "name":
-            return named(way.steps)
-        if way.kind in ("module", "namespace"):
-            import_of_library(way.steps[0])
-            module = module_named(way.steps[0])
-            return module if way.kind == "module" else vars(module)
-        return self.fn.__self__ if way.kind == "self" else self.roots[way.kind]
+        return _WAYS[way.kind](self, way) if way.kind in _WAYS else self.roots[way.kind]
+
+    def module(self, way: Route) -> Any:
+        import_of_library(way.steps[0])
+        return module_named(way.steps[0])
 
     def value(self, source: Source) -> Any:
         """What the source leads to. Raises whatever reading it raises."""
@@ -121,6 +111,19 @@ class _Bound:
         return self.finder.obj(self.finder.bound[index])
 
 
+_WAYS: dict[str, Callable[[Finder, Route], Any]] = {
+    "path": lambda finder, way: finder.value(way.source),  # type: ignore[arg-type]
+    "like": lambda finder, way: like(finder.value(way.source), *way.steps),  # type: ignore[arg-type]
+    "beside": lambda finder, way: like(finder.value(way.source)).beside[way.of],  # type: ignore[arg-type]
+    "part": lambda finder, way: followed(finder.obj(way.of), way.steps),
+    "value": lambda finder, way: way.steps[0],
+    "spec": lambda finder, way: spec_of(finder.obj(way.of), *way.steps),
+    "answer": lambda finder, way: finder.answer(way.of),
+    "name": lambda finder, way: named(way.steps),
+    "module": lambda finder, way: finder.module(way),
+    "namespace": lambda finder, way: vars(finder.module(way)),
+    "self": lambda finder, way: finder.fn.__self__,
+}
 _STEPS: dict[type, Callable[[Finder, Any], Any]] = {
     Arg: lambda finder, source: finder.parameters[source.param],
     Global: lambda finder, s: (sys.modules[s.module].__dict__ if s.module else finder.globals)[s.key],
@@ -182,6 +185,8 @@ class RouteFinder:
         for route in self.possible.get(id(obj), ()):
             if route.kind == "answer" and not self.needed[route.of] <= self.chosen.keys():
                 continue
+            if route.kind == "spec" and route.of not in self.chosen:
+                continue
             if _leads(route, obj, self.finder, self.chosen):
                 self.choose(k, route)
                 return
@@ -194,8 +199,12 @@ class RouteFinder:
         _look_along_paths(sources, self.finder, wanted, self.possible)
         for k in left:  # what capture has made, for the residual or of the program's annotations
             obj = self.objects[k]
-            if type(obj).__module__ == "typing" or type(obj) is tuple and not objects_in(obj):
-                self.possible.setdefault(id(obj), []).append(Route("value", steps=(obj,)))
+            ways = self.possible.setdefault(id(obj), [])
+            typing = type(obj).__module__ == "typing"
+            if typing or type(obj) is tuple and not objects_in(obj) or is_placement(obj):
+                ways.append(Route("value", steps=(obj,)))
+            if names_spec(type(obj)) and id(obj.mesh) in self.numbers:
+                ways.append(Route("spec", of=self.numbers[id(obj.mesh)], steps=fields_of_spec(obj)))
 
 
 def _parts_known(obj: Any, numbers: Mapping[int, int]) -> tuple[tuple[tuple, int], ...]:
@@ -237,7 +246,7 @@ def _leads(way: Route, obj: Any, finder: Finder, chosen: Mapping[int, Route]) ->
     if any(finder.bound[root.index] not in chosen for root in _roots(way.source)):
         return False
     try:
-        return finder.follow(way) is obj or way.kind == "like"
+        return finder.follow(way) is obj or way.kind in ("like", "spec")
     except Exception:  # of the program's own
         return False
 

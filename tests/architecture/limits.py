@@ -44,7 +44,6 @@ LONG_LADDERS: dict[str, int] = {
     "dovetail/codegen/host/program.py:argument": 6,
     "dovetail/ir/graphtext.py:argument": 6,
     "dovetail/ir/literals.py:_words": 7,
-    "dovetail/kept/routes.py:follow": 6,
     "dovetail/kept/objects.py:making": 6,
     "dovetail/normalize/text.py:argument": 6,
 }

@@ -15,5 +15,6 @@ def test_runs_of_other_sizes_use_what_is_kept(tmp_path: Path) -> None:
     words = "-m", "tests.distributed.elastic", str(tmp_path)
     done = python(*words, env=settings, timeout=len(RUNS) * LIMIT, imported=IMPORTED)
     assert done.returncode == 0, done.stdout + done.stderr
-    first, larger = map(max, json.loads(done.stdout))
-    assert larger < first / 2
+    first, again, larger = (list(zip(*run)) for run in json.loads(done.stdout))
+    assert max(larger[0]) < max(first[0]) / 2
+    assert set(again[1]) == {0} and set(first[1]) == set(larger[1]) == {1}  # a mesh of other ranks is another

@@ -9,7 +9,7 @@ graph is taken apart. What is given beside tensors is part of the function that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from dovetail.capture.values.tensor import TensorValue
 from dovetail.ir.guard import GuardKind
 from dovetail.ir.records import dataclass
 from dovetail.ir.source import Computed
+from dovetail.ops.calls.whole_call import TensorSlot, WholeCall
 from dovetail.ops.fake.wrapped import CODE, copied, says_what_it_is_made_of
 
 #: Known by their identity: there is one of each, which other processes know as well.
@@ -46,19 +47,12 @@ def call_whole(s: Session, function: Callable[..., Any], args: Args, kwargs: Kwa
     given = _Given(s)
     positional = tuple(given.place(value) for value in args)
     named = {name: given.place(value) for name, value in kwargs.items()}
-    made = plain_call(s, _calling(function, positional, named), given.tensors, {})
+    made = plain_call(s, WholeCall(function, positional, named), given.tensors, {})
     if isinstance(made, TensorValue):
         for name, attribute in getattr(made.fake, "__dict__", {}).items():
             if id(attribute) in given.objects:
                 made.attrs[name] = given.objects[id(attribute)]
     return made
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """The tensor or number with this index among those that the node takes."""
-
-    index: int
 
 
 class _Given:
@@ -72,7 +66,7 @@ class _Given:
     def place(self, value: Value) -> Any:
         if isinstance(value, TensorValue) or isinstance(value, SymbolicNumber) and value.open:
             self.tensors.append(value)
-            return _Slot(len(self.tensors) - 1)
+            return TensorSlot(len(self.tensors) - 1)
         if isinstance(value, SequenceValue):
             items = [self.place(item) for item in value.all(self.s)]
             return items if issubclass(value.cls, list) else tuple(items)
@@ -113,21 +107,3 @@ class _Alike:
 
     def __call__(self, found: Any) -> bool:
         return type(found) is type(self.kept) and bool(found == self.kept)
-
-
-def _calling(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> Callable[..., Any]:
-    def call(*tensors: Any) -> Any:
-        return function(*_filled(args, tensors), **_filled(kwargs, tensors))
-
-    call.__name__ = call.__qualname__ = function.__name__
-    return call
-
-
-def _filled(template: Any, tensors: Sequence[Any]) -> Any:
-    if isinstance(template, _Slot):
-        return tensors[template.index]
-    if isinstance(template, dict):
-        return {name: _filled(item, tensors) for name, item in template.items()}
-    if type(template) in (list, tuple):
-        return type(template)(_filled(item, tensors) for item in template)
-    return template

@@ -10,7 +10,7 @@ since they have effects, and are never left out or put in another order, nor joi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -31,17 +31,20 @@ ADDING = ("sum", "avg")
 _BELOW = torch._C._AutoDispatchBelowAutograd
 
 
-def begin(name: str) -> Callable[..., Any]:
+class Begun:
     """The collective alone. What is compiled has no history here, and asking for one is Python code of PyTorch's that
     takes longer than the call."""
-    operator: Any = getattr(_SPACE, name).default
 
-    def collective(*args: Any, **kwargs: Any) -> Any:
+    def __init__(self, name: str) -> None:
+        self.operator: Any = getattr(_SPACE, name).default
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with _BELOW():
-            return operator(*args, **kwargs)
+            return self.operator(*args, **kwargs)
 
-    collective.__name__ = collective.__qualname__ = name
-    return collective
+    def __reduce__(self) -> Any:
+        return type(self), (self.__name__,)
 
 
 def wait(begun: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -51,15 +54,12 @@ def wait(begun: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         return [operator(tensor) for tensor in begun]
 
 
-def _waited_for(name: str) -> Callable[..., Any]:
-    begins = begin(name)
+class WaitedFor(Begun):
+    """A collective that returns when it is done."""
 
-    def collective(*args: Any, **kwargs: Any) -> Any:
-        found = begins(*args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = super().__call__(*args, **kwargs)
         return wait([found])[0] if isinstance(found, torch.Tensor) else wait(found)
-
-    collective.__name__ = collective.__qualname__ = name
-    return collective
 
 
 def _refused(*args: Any, **kwargs: Any) -> Any:
@@ -71,6 +71,6 @@ def _refused(*args: Any, **kwargs: Any) -> Any:
 
 ROWS = Rows()
 for _name in NAMES:
-    ROWS.library(f"_c10d_functional::{_name}", callee=_waited_for(_name), fresh=True)
+    ROWS.library(f"_c10d_functional::{_name}", callee=WaitedFor(_name), fresh=True)
 for _name in "isend irecv batch_p2p_ops all_reduce_ all_reduce_coalesced_ broadcast_".split():
     ROWS.library(f"_c10d_functional::{_name}", shape=_refused)

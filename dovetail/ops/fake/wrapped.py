@@ -140,6 +140,11 @@ class Like:
     contexts: tuple = field(compare=False)
     varying: frozenset[tuple[str, ...]] = frozenset()
 
+    @property
+    def beside(self) -> list:
+        """What it has among its parts that is no tensor."""
+        return [fact.value for fact in self.facts if isinstance(fact, Same)]
+
     def fits(self, tensor: Any) -> bool:
         with torch._C.DisableTorchFunctionSubclass():
             if tuple(_facts(tensor, self.varying)) != self.facts:

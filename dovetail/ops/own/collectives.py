@@ -36,7 +36,7 @@ wait: Any = torch.ops.dovetail.wait.default
 #: A collective -> the operator that begins it. Nobody reads the memory of what that gives before it is waited for.
 BEGINS: dict[Any, Any] = {}
 for _name in collectives.NAMES:
-    _whole, _begin = getattr(torch.ops._c10d_functional, _name).default, collectives.begin(_name)
+    _whole, _begin = getattr(torch.ops._c10d_functional, _name).default, collectives.Begun(_name)
     LIBRARY.define(str(_whole._schema).replace("_c10d_functional::", "begin_"))
     LIBRARY.impl(f"begin_{_name}", _begin, "CompositeExplicitAutograd")
     BEGINS[_whole] = getattr(torch.ops.dovetail, f"begin_{_name}").default
