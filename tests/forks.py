@@ -125,9 +125,9 @@ def _main(imported: list[str]) -> None:
     path = [entry for entry in sys.path[1:] if entry != str(ROOT)]
     for name in imported:
         importlib.import_module(name)
-    background = importlib.import_module("tests.background")
-    background.quick_seeds()
-    background.seldom_collections()
+    background = runpy.run_path(str(ROOT / "tests" / "background.py"))  # programs find no module of the tests
+    background["quick_seeds"]()
+    background["seldom_collections"]()
     request = _next_request()
     _become(request, path)
     code: Any = 0
