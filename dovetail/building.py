@@ -114,7 +114,7 @@ def _build(
         fused, scheduled = scheduled, reuse(gather(scheduled, kernels))
         batches = [item for item in scheduled.items if isinstance(item, Batch)]
         kernels |= {b.name: targets.generate(b.groups[0], options, many=True) for b in batches}
-        targets.begin(kernels[item.name] for item in scheduled.items if isinstance(item, (Group, Batch)))
+        targets.begin_launched(kernels, (i.name for i in scheduled.items if isinstance(i, (Group, Batch))))
         memory = plan_memory(scheduled, HAS_OUT)
         writer = checked if options.check_kernels else host
         text = writer.generate(scheduled, kernels, memory, consumes=consumes)

@@ -32,6 +32,9 @@ class Target(Protocol):
     def begin(self, kernels: Iterable[Kernel], device: torch.device, more: bool) -> None:
         """Let what `load` will need be made meanwhile; for no kernels, what most need. `more`: others will follow."""
 
+    def give_up(self, kernels: Iterable[Kernel], device: torch.device) -> None:
+        """None of these will be loaded, of which `begin` may have been told."""
+
     def load(
         self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
     ) -> Mapping[str, Callable[..., Any]]:
@@ -61,6 +64,10 @@ class _Packages:
     def begin(self, kernels: Iterable[Kernel], device: torch.device, more: bool) -> None:
         begin = self._package("runtime").begin
         begin(kernels, more) if traits(device).host else begin(kernels, device)
+
+    def give_up(self, kernels: Iterable[Kernel], device: torch.device) -> None:
+        if not traits(device).host:
+            self._package("runtime").give_up(kernels, device)
 
     def load(
         self, kernels: Iterable[Kernel], device: torch.device, meanwhile: Callable[[], None]
@@ -97,9 +104,8 @@ FASTER = 3  # than making machine code of kernels is writing them
 
 
 def generate_all(groups: Iterable[Group], options: Options) -> dict[str, Kernel]:
-    """The kernels of groups, by their names. Where machine code is made together, that for the first ones is made while
-    the others are written, in a few portions: each but the first begins about when the one before it is done. Elsewhere
-    many of these kernels are not needed, as one for many groups takes their place."""
+    """The kernels of groups, by their names. Machine code for the first ones is made while the others are written: in a
+    few portions where it is made together, each but the first of which begins about when the one before it is done."""
     kernels: dict[str, Kernel] = {}
     waiting: dict[str, Kernel] = {}
     known, begun = set[str](), 0
@@ -110,7 +116,7 @@ def generate_all(groups: Iterable[Group], options: Options) -> dict[str, Kernel]
         known.add(kernel.symbol)
         waiting[kernel.symbol] = kernel
         size = sum(len(each.text) for each in waiting.values())
-        if traits(kernel.device).together and size >= max(FIRST, FASTER * begun):
+        if not traits(kernel.device).together or size >= max(FIRST, FASTER * begun):
             begin(waiting.values(), more=True)
             begun += size
             waiting.clear()
@@ -130,6 +136,14 @@ def begin(kernels: Iterable[Kernel], devices: Iterable[torch.device] = (), more:
     on `devices` need."""
     for device, mine in {**{device: [] for device in devices}, **by_device(kernels)}.items():
         TARGETS[device.type].begin(mine, device, more)
+
+
+def begin_launched(kernels: Mapping[str, Kernel], launched: Iterable[str]) -> None:
+    """The same of what a program launches, by the names of `kernels`; nobody will load the others."""
+    wanted = {kernels[name].symbol: kernels[name] for name in launched}
+    for device, mine in by_device(k for k in kernels.values() if k.symbol not in wanted).items():
+        TARGETS[device.type].give_up(mine, device)
+    begin(wanted.values())
 
 
 def load(kernels: Iterable[Kernel], meanwhile: Callable[[torch.device], None]) -> dict[str, Callable[..., Any]]:

@@ -123,15 +123,15 @@ def test_without_a_device_nothing_is_begun(compiler):
 
 
 @pytest.mark.parametrize("kind", [GPU, HOST.type])
-def test_kernels_are_begun_while_others_are_written_where_they_are_made_together(kind, monkeypatch):
+def test_each_kernel_is_begun_when_it_is_written_unless_they_are_made_together(kind, monkeypatch):
     kernels = [SimpleNamespace(symbol=k.symbol, text=k.text, device=torch.device(kind)) for k in KERNELS]
     order: list = []
     monkeypatch.setattr(targets, "generate", lambda group, options: (order.append(group), kernels[group.name])[1])
     monkeypatch.setattr(targets, "begin", lambda some, more: order.extend(some))
-    monkeypatch.setattr(targets, "FIRST", 1)
     groups = [SimpleNamespace(name=k) for k in (0, 1, 0)]
     targets.generate_all(groups, Options())
-    assert order == (groups if kind == GPU else [groups[0], kernels[0], *groups[1:]])
+    begun = [groups[0], kernels[0], groups[1], kernels[1], groups[2]]
+    assert order == (begun if kind == GPU else groups)
 
 
 def test_what_takes_longest_begins_first(compiler, monkeypatch):
@@ -142,3 +142,13 @@ def test_what_takes_longest_begins_first(compiler, monkeypatch):
     compiler.may.set()
     loading._binaries(sizes, 90, Store(None))
     assert compiler.asked == ["K1", "K4", "K2", "K0", "K5", "K3"]
+
+
+def test_what_is_given_up_is_not_made(compiler):
+    compiler.may.clear()
+    loading._begin(KERNELS, 90, Store(None))
+    loading._give_up(KERNELS[1:5], 90, Store(None))
+    compiler.may.set()
+    loading._binaries([KERNELS[0], KERNELS[4], KERNELS[5]], 90, Store(None))
+    assert set(compiler.asked) >= {"K0", "K4", "K5"} and len(compiler.asked) <= 4, "one of them was under way"
+    assert compiler.asked.count("K0") == compiler.asked.count("K5") == 1

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dovetail.runtime.gpu.loading import available, begin, blobs, load
+from dovetail.runtime.gpu.loading import available, begin, blobs, give_up, load
 
-__all__ = ["available", "begin", "blobs", "load"]
+__all__ = ["available", "begin", "blobs", "give_up", "load"]

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dovetail.ir.stores import Store
 from dovetail.runtime.gpu import workers
 
-#: Kernels that nobody has asked for yet; compiled for nothing where a launch of many takes their place.
+#: Kernels that have been begun and nobody has asked for yet.
 MOST = 4096
 
 Work = Callable[[], bytes]
@@ -43,11 +43,18 @@ class KernelQueue:
             if key not in self.begun:
                 self.begun.keep(key, self._submit(work))
 
+    def give_up(self, key: Hashable) -> None:
+        """Nobody will take it."""
+        with self.lock:
+            found: Future[bytes] | None = self.begun.pop(key, None)
+            if found is not None:
+                found.cancel()
+
     def take(self, key: Hashable, work: Work) -> Future[bytes]:
         """What has been begun under the key, or is now."""
         with self.lock:
             found: Future[bytes] | None = self.begun.pop(key, None)
-            return self._submit(work) if found is None or found.cancelled() else found
+            return self._submit(work) if found is None else found
 
     def _submit(self, work: Work) -> Future[bytes]:
         future = Future[bytes]()

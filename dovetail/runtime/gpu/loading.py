@@ -54,9 +54,19 @@ def begin(kernels: Iterable[Kernel], device: torch.device) -> None:
     """Let machine code that `load` will be asked for be made meanwhile."""
     if available(device):
         return
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = _index(device)
     missing = [k for k in kernels if (k.symbol, k.wide is not None, index) not in _loaded]
     _begin(missing, capability_of(index), Store(default_folder()))
+
+
+def give_up(kernels: Iterable[Kernel], device: torch.device) -> None:
+    """Do not compile those of them that `begin` was told of and nothing is done for yet."""
+    if not available(device):
+        _give_up(kernels, capability_of(_index(device)), Store(default_folder()))
+
+
+def _index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 def load(
@@ -67,7 +77,7 @@ def load(
 
     `meanwhile` is called while kernels are compiled, if any are. Raises InternalError when Triton rejects a text.
     """
-    index = torch.cuda.current_device() if device.index is None else device.index
+    index = _index(device)
     store = store or Store(default_folder())
     wanted = {(k.symbol, k.wide is not None, index): k for k in kernels}
     with _lock, torch.cuda.device(index):
@@ -121,6 +131,11 @@ def _begin(kernels: Iterable[Kernel], capability: int, store: Store) -> None:
     for kernel in sorted(kernels, key=_patience):
         if store.get(_key(kernel, capability, True)) is None:
             AHEAD.begin(*_work(kernel, capability, store, True))
+
+
+def _give_up(kernels: Iterable[Kernel], capability: int, store: Store) -> None:
+    for kernel in kernels:
+        AHEAD.give_up(_work(kernel, capability, store, True)[0])
 
 
 def _patience(kernel: Kernel) -> int:
