@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from unittest import mock
 
 import torch
@@ -22,7 +23,7 @@ import dovetail
 from dovetail.diagnostics.logs import LogSink
 from tests.distributed.programs.common import DEVICE, Blocks, compiles_once, names_in, one_step, same_training, train
 
-WORLD = dist.group.WORLD
+WORLD, RANK = dist.group.WORLD, dist.get_rank()
 
 
 def mesh():
@@ -166,6 +167,15 @@ def case_a_collective_that_the_caller_waits_for():
         torch.testing.assert_close(given, expected)
 
 
+def written(compiled, *given):
+    """The host program of what is compiled for these."""
+    texts = []
+    with mock.patch.object(LogSink, "wants", lambda sink, kind: kind == "output_code"):
+        with mock.patch.object(LogSink, "write", lambda sink, record, kind, text: texts.append(text)):
+            compiled(*[t.clone() for t in given])
+    return texts[0][texts[0].index("def run(") :]
+
+
 def case_collectives_run_beside_what_does_not_read_them():
     def program(x, w):
         total = collectives.all_reduce(x.sin(), "sum", WORLD)
@@ -176,15 +186,44 @@ def case_collectives_run_beside_what_does_not_read_them():
         return total * 2, whole + z, y + z
 
     given = [drawn(4, 4), drawn_by(7, 4, 4)]
-    compiled, texts = dovetail.compile(program, fullgraph=True), []
-    with mock.patch.object(LogSink, "wants", lambda sink, kind: kind == "output_code"):
-        with mock.patch.object(LogSink, "write", lambda sink, record, kind, text: texts.append(text)):
-            torch.testing.assert_close(compiled(*given), program(*[t.clone() for t in given]))
-    run = texts[0][texts[0].index("def run(") :]
+    compiled = dovetail.compile(program, fullgraph=True)
+    run = written(compiled, *given)
     begun = [run.index(f"dovetail_begin_{name}(") for name in ("all_reduce", "all_gather_into_tensor")]
     assert max(begun) < run.index("aten_mm(") < run.index("dovetail_wait("), run
     for _ in range(3):
         torch.testing.assert_close(compiled(*given), program(*[t.clone() for t in given]))
+
+
+def gathered_in_parts(x, w):
+    """The rows of all ranks times `w`: the second half of the columns is gathered while the first is multiplied."""
+    parts = [collectives.all_gather_tensor_autograd(part.contiguous(), 0, WORLD) for part in x.chunk(2, 1)]
+    return parts[0] @ w.chunk(2)[0] + parts[1] @ w.chunk(2)[1]
+
+
+def scattered_in_parts(x, w):
+    """Sums of all ranks' products, of which each keeps its rows: one half of the columns after the other."""
+    halves = [collectives.reduce_scatter_tensor_autograd(x @ part, "sum", 0, WORLD) for part in w.chunk(2, 1)]
+    return torch.cat(halves, 1)
+
+
+def passed_around(x, w):
+    """The rows of all ranks times `w`: while some are multiplied, those of the next rank come."""
+    size, found = dist.get_world_size(), []
+    sent, taken = ([x.numel() * (k == other % size) for k in range(size)] for other in (RANK + 1, RANK - 1))
+    for _ in range(size):
+        coming = collectives.all_to_all_single_autograd(x.flatten(), taken, sent, WORLD)
+        found.append(x @ w)
+        x = coming.view_as(x)
+    return torch.cat(found)
+
+
+def case_products_run_beside_their_collectives():
+    for program in (gathered_in_parts, scattered_in_parts, passed_around):
+        x, w = drawn(4, 6), drawn_by(7, 6, 8)
+        same(program, x.requires_grad_(), w.requires_grad_())
+        run = written(dovetail.compile(program, fullgraph=True), x.detach(), w.detach())
+        before = [run[: found.start()] for found in re.finditer(r"mm\(", run)]
+        assert any(text.count("dovetail_begin_") > text.count("dovetail_wait(") for text in before), run
 
 
 def case_collectives_that_write_to_inputs():
