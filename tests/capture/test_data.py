@@ -56,6 +56,25 @@ def shown(x, w):
     return x * 1
 
 
+def merged(x, w):
+    w.data += x * 2
+    y = w * 3
+    w.data -= (x * 2).abs()
+    return y + w * w
+
+
+def merged_with_a_history(x, w):
+    w.data += w * w
+    return (w * x).sum()
+
+
+def moved_between(x, w):
+    data = w.data
+    w.data = w.data * 2
+    w.data = data
+    return w * 1
+
+
 def of_another_shape(x, w):
     x.data = torch.ones(3)
     return x + 1, x.shape
@@ -66,7 +85,9 @@ def of_another_dtype(x, w):
     return x + 1
 
 
-WHOLE = [new_memory, shared, view_before, step, clipped, of_a_result, shown]
+WHOLE = [new_memory, shared, view_before, step, clipped, of_a_result, shown, moved_between]
+WRITTEN = [merged, merged_with_a_history]
+WHOLE += WRITTEN
 
 
 def outcome(function, text):
@@ -93,3 +114,9 @@ def test_as_in_eager(function, fullgraph, backend, capsys):
     compiled = dovetail.compile(function, backend=backend, fullgraph=fullgraph)
     text = lambda: capsys.readouterr().out
     assert difference(outcome(compiled, text), outcome(function, text)) is None
+
+
+@pytest.mark.parametrize("function", WRITTEN)
+def test_data_written_in_place_is_one_graph(function):
+    x, w = torch.ones(2, 2), torch.nn.Parameter(torch.ones(2, 2))
+    assert dovetail.explain(function)(x, w).graph_break_count == 0

@@ -27,6 +27,7 @@ from dovetail.capture.values.callables import KnownValue, MethodValue
 from dovetail.capture.values.containers import ListValue, SequenceValue, TupleValue
 from dovetail.capture.values.tensor import PLAIN, TENSOR_STORES, TensorValue, as_tensor
 from dovetail.ir.guard import GuardKind
+from dovetail.ir.nodes import in_place
 from dovetail.ops.calls.autograd_calls import set_data
 from dovetail.ops.fake.wrapped import is_wrapper
 
@@ -272,8 +273,8 @@ def _store_data(s: Session, value: TensorValue, new: Value) -> bool:
 
     False where that cannot be part of the graph: what capture knows of the tensor must stay true.
     """
-    if value is new:
-        return True  # what `module.to(...)` does where nothing has to move
+    if value is new or _same_memory(s, value, new):
+        return True  # what `module.to(...)` does where nothing has to move, and the end of `x.data += y`
     if s.ends.breaks or s.graph is not s.root or not isinstance(new, TensorValue) or not _alike(value, new):
         return False
     if s.taken.parts or s.tensors.chosen or any(array.tensor is value for array in s.objects.arrays.values()):
@@ -281,6 +282,21 @@ def _store_data(s: Session, value: TensorValue, new: Value) -> bool:
     s.state_node(set_data, value.node, new.node)
     s.tensors.moved.add(id(value))
     return True
+
+
+def _same_memory(s: Session, value: TensorValue, new: Value) -> bool:
+    """Is it what `value.data` gave, which may have been written to since?"""
+    if not isinstance(new, TensorValue) or id(value) in s.tensors.moved or not _alike(value, new):
+        return False
+    read = _written(new.node)
+    return read.target is getattr and read.args[1] == "data" and _written(read.args[0]) is _written(value.node)
+
+
+def _written(node: Any) -> Any:
+    """The node that made the tensor that this one writes to."""
+    while in_place(node):
+        node = node.args[0]
+    return node
 
 
 def _alike(value: TensorValue, new: TensorValue) -> bool:

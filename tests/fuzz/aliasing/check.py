@@ -34,7 +34,7 @@ REFUSED = re.compile(
 UNNOTICED = re.compile(r"^ +see\(lambda: .*(\.data\.|\.numpy\().*\n", re.MULTILINE)
 UNCOUNTED = re.compile(r"= \w+\.data$", re.MULTILINE)
 #: So is one of the program's own, if a graph ends before it.
-BETWEEN = re.compile(r"^( +)[\w.]+\.data(\.\w+_\(|\[.*\] = | = ).*\n", re.MULTILINE)
+BETWEEN = re.compile(r"^( +)[\w.]+\.data(\.\w+_\(|\[.*\] = | [-+]?= ).*\n", re.MULTILINE)
 GRADIENTS = re.compile(r"\.backward\(|autograd\.grad\(")
 
 

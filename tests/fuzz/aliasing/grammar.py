@@ -129,7 +129,8 @@ WRITES = (
     "{a} *= 0.5", "torch.add({a}, {b}, out={a})", "torch.mul({a}, {a}, out={b})", "torch.sin({a}, out={b})",
     "{a}.t().mul_(0.5)", "{a}.view(-1)[:2].zero_()", "{a}.sub_({b}.sum())", "{a}[..., ::2].mul_(2)", "{a}.neg_()",
     "{a}.tanh_()", "{a}.clamp_(-0.5, 0.5)", "{a}.relu_()", "F.relu({a}, inplace=True)", "{a}.detach().add_(1)",
-    "{a}.data.mul_(2)", "{a}.data[0] = 1.5", "{a}.diagonal().fill_(0)", "{a}.sigmoid_()", "{a}.lerp_({b}, 0.25)",
+    "{a}.data.mul_(2)", "{a}.data[0] = 1.5", "{a}.data += {b}", "{a}.diagonal().fill_(0)", "{a}.sigmoid_()",
+    "{a}.lerp_({b}, 0.25)",
     "{a}.index_add_(0, torch.tensor([0]), {b}[:1])", "{a}.scatter_({d}, torch.zeros_like({a}, dtype=torch.int64), 1.0)",
     "{a}.index_fill_({d}, torch.tensor([0]), 1.0)", "{a}.unsqueeze(0).copy_({b})", "{a}.addcmul_({b}, {b})",
     "torch._foreach_add_([{a}, {b}], 1)", "{a}.select({d}, 0).copy_({b})", "{a}.copy_({a})", "{a}.set_({b})",
@@ -142,7 +143,8 @@ WRITES = (
     "{m}.cache[1:].copy_({a})", "{m}.cache.narrow(0, {i}, 1).copy_({b})", "{m}.position.add_(1)", "{m}.row.add_({a})",
     "{m}.cache[{m}.position] = {a}", "{m}.ema = {m}.ema * 0.9 + {a}.detach().mean(0)", "{m}.weight.data.mul_(0.9)",
     "{m}.weight.add_(1)", "{m}.bias.copy_({a})", "{m}.cache.copy_({m}.cache.roll(-1, 0))", "{m}.ema.data = {a}",
-    "{m}.weight.data = {m}.weight.data * 2", "{m}.weight.grad = None", "{m}.norm({a})",
+    "{m}.weight.data = {m}.weight.data * 2", "{m}.weight.data -= {m}.weight.mean() * 0.1",
+    "{m}.weight.grad = None", "{m}.norm({a})",
 )  # fmt: skip
 
 #: Headers of blocks, and how often.
