@@ -6,11 +6,12 @@ losses and parameters.
 
 from __future__ import annotations
 
+import copy
 import functools
 import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -39,7 +41,7 @@ WIDTH, WORDS, STEPS = 8, 16, 3
 @dataclass(frozen=True)
 class Plan:
     """`layers` are kinds of blocks, `extras` what the model has beside them. `parts`: of a batch, whose gradients are
-    added up; `sizes`: of the batches."""
+    added up; `sizes`: of the batches. `later`: what was drawn when all else was, so that seeds stay what they are."""
 
     ranks: int
     layers: tuple[str, ...]
@@ -52,6 +54,7 @@ class Plan:
     parts: int
     sizes: tuple[int, ...]
     loop: frozenset[str]
+    later: frozenset[str] = frozenset()
 
     @classmethod
     def drawn(cls, seed: int) -> Plan:
@@ -61,11 +64,19 @@ class Plan:
         layers = _layers(choose, kinds)
         sizes = (4,) * STEPS if choose.random() < 0.6 else tuple(choose.choice((2, 4, 6)) for _ in range(STEPS))
         way = choose.choice([way for way in WAYS if way not in WRAPPERS[wrapper].not_compiled])
-        return cls(
+        plan = cls(
             4 if choose.random() < 0.15 else 2, layers, _some(choose, WRAPPERS[wrapper].extras), wrapper,
             _some(choose, WRAPPERS[wrapper].choices), way, choose.choice((None, None, False, True)),
             choose.choice(list(OPTIMIZERS)), choose.choice((1, 1, 2)), sizes, _some(choose, LOOP),
         )  # fmt: skip
+        later = _some(choose, WRAPPERS[wrapper].later)
+        sizes = (4,) * (STEPS - 1) + (2,) if "last batch" in later else plan.sizes
+        return replace(plan, later=later, sizes=sizes, optimizer="momentum" if "mixed" in later else plan.optimizer)
+
+    @property
+    def precise(self) -> bool:
+        """Is all of it computed in float64?"""
+        return "mixed" not in self.later
 
 
 def _some(choose: random.Random, names: tuple[str, ...]) -> frozenset[str]:
@@ -180,6 +191,7 @@ class Wrapper:
     choices: tuple[str, ...] = ()
     extras: tuple[str, ...] = ("tied", "frozen", "checkpointed", "unused")
     not_compiled: tuple[str, ...] = ()
+    later: tuple[str, ...] = ("last batch", "reloaded", "clipped by kind")
 
 
 def _replicated(model: Any, plan: Plan) -> Any:
@@ -192,6 +204,8 @@ def _replicated(model: Any, plan: Plan) -> Any:
 
 def _sharded(model: Any, plan: Plan, mesh: Any = None) -> Any:
     given: dict[str, Any] = {"reshard_after_forward": "stays" not in plan.choices}
+    if not plan.precise:
+        given["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.float32, reduce_dtype=torch.float64)
     if "offloaded" in plan.choices:
         given["offload_policy"] = CPUOffloadPolicy(pin_memory=False)
     if "replicas" in plan.choices and mesh is None:
@@ -232,10 +246,10 @@ def _both(model: Any, plan: Plan) -> Any:
 
 WRAPPERS: Mapping[str, Wrapper] = {
     "replicated": Wrapper(_replicated, ("static", "views")),
-    "sharded": Wrapper(_sharded, ("stays", "offloaded", "replicas", "at once")),
-    "flat": Wrapper(_flat, ("at once",), ("checkpointed",), ("layers after",)),
+    "sharded": Wrapper(_sharded, ("stays", "offloaded", "replicas", "at once"), later=("mixed", *Wrapper.later)),
+    "flat": Wrapper(_flat, ("at once",), ("checkpointed",), ("layers after",), ("last batch",)),
     "spread": Wrapper(_spread, ("sequences", "fewer"), ("frozen",)),
-    "both": Wrapper(_both, ("sequences", "one shard", "stays"), ("frozen",)),
+    "both": Wrapper(_both, ("sequences", "one shard", "stays"), ("frozen",), later=("mixed", *Wrapper.later)),
 }
 
 
@@ -278,36 +292,68 @@ OPTIMIZERS: Mapping[str, Callable[[Any], torch.optim.Optimizer]] = {
 LOOP = ("clipped", "evaluated", "compiled update", "zeros")
 
 
-def trained(plan: Plan, compiled: bool) -> list[Any]:
-    """Losses, and the parameters in the end."""
-    torch.manual_seed(0)
-    compile: Compile = functools.partial(dovetail.compile, dynamic=plan.dynamic) if compiled else lambda given: given
-    before, after = WAYS[plan.way] if compiled else (None, None)
-    model: Any = Model(plan).double()
-    model = model if before is None else before(model, compile)
-    model = WRAPPERS[plan.wrapper].wrap(model, plan)
-    model = model if after is None else after(model, compile)
-    step = compile(_loss) if plan.way == "step" else _loss
-    optimizer = OPTIMIZERS[plan.optimizer]([p for p in model.parameters() if p.requires_grad])
-    update = compile(optimizer.step) if "compiled update" in plan.loop else optimizer.step
-    losses: list[Tensor] = []
-    for number in range(STEPS):
+class Training:
+    """A model with its optimizer, and how they are called."""
+
+    def __init__(self, plan: Plan, compiled: bool) -> None:
+        ours = functools.partial(dovetail.compile, dynamic=plan.dynamic)
+        compile: Compile = ours if compiled else lambda given: given
+        before, after = WAYS[plan.way] if compiled else (None, None)
+        model: Any = Model(plan).double()
+        model = model if before is None else before(model, compile)
+        model = WRAPPERS[plan.wrapper].wrap(model, plan)
+        self.model = model if after is None else after(model, compile)
+        self.loss = compile(_loss) if plan.way == "step" else _loss
+        self.optimizer = OPTIMIZERS[plan.optimizer]([p for p in self.model.parameters() if p.requires_grad])
+        self.update = compile(self.optimizer.step) if "compiled update" in plan.loop else self.optimizer.step
+
+    def reloaded(self, plan: Plan, compiled: bool) -> Training:
+        """Another one in the same state, as a checkpoint has it."""
+        found = copy.deepcopy(get_state_dict(self.model, self.optimizer))
+        other = Training(plan, compiled)
+        set_state_dict(other.model, other.optimizer, model_state_dict=found[0], optim_state_dict=found[1])
+        return other
+
+    def step(self, plan: Plan, number: int) -> list[Tensor]:
+        losses: list[Tensor] = []
         words = _batch(plan, number)
         for part, given in enumerate(words.chunk(plan.parts), 1):
-            with _synchronized(model, part == plan.parts):
-                loss = step(model, given)
+            with _synchronized(self.model, part == plan.parts):
+                loss = self.loss(self.model, given)
                 loss.backward()
             losses.append(loss.detach())
-        if "clipped" in plan.loop and plan.wrapper in ("replicated", "sharded"):  # others have tensors of several kinds
-            losses.append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5))
-        update()
-        optimizer.zero_grad("zeros" not in plan.loop)
+        losses += self.clipped(plan)
+        self.update()
+        self.optimizer.zero_grad("zeros" not in plan.loop)
         if "evaluated" in plan.loop:
-            model.eval()
+            self.model.eval()
             with torch.no_grad():
-                losses.append(step(model, words))
-            model.train()
-    return [torch.stack([_whole(loss) for loss in losses]), _parameters(model)]
+                losses.append(self.loss(self.model, words))
+            self.model.train()
+        return losses
+
+    def clipped(self, plan: Plan) -> list[Tensor]:
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        if "clipped by kind" in plan.later:  # a norm is of tensors on one mesh
+            kinds: dict[Any, list[Any]] = {}
+            for p in parameters:
+                kinds.setdefault(getattr(p, "device_mesh", None), []).append(p)
+            return [nn.utils.clip_grad_norm_(alike, 0.5) for alike in kinds.values()]
+        if "clipped" in plan.loop and plan.wrapper in ("replicated", "sharded"):
+            return [nn.utils.clip_grad_norm_(self.model.parameters(), 0.5)]
+        return []
+
+
+def trained(plan: Plan, compiled: bool) -> list[Any]:
+    """Losses, and the parameters in the end. Where it is `reloaded`, what is compiled goes on with what was not."""
+    torch.manual_seed(0)
+    training = Training(plan, compiled and "reloaded" not in plan.later)
+    losses: list[Tensor] = []
+    for number in range(STEPS):
+        if number == 1 and "reloaded" in plan.later:
+            training = training.reloaded(plan, compiled)
+        losses += training.step(plan, number)
+    return [torch.stack([_whole(loss) for loss in losses]), _parameters(training.model)]
 
 
 def _loss(model: Any, words: Tensor) -> Tensor:

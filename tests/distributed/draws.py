@@ -52,7 +52,8 @@ def _run(device: torch.device, plan: drawn.Plan, folder: Path) -> None:
     except Exception as error:
         raise AssertionError(REFUSED) from error
     with dovetail.config.patch(fewer_collectives="fewer" in plan.choices):
-        torch.testing.assert_close(drawn.trained(plan, True), expected, rtol=1e-7, atol=1e-8)
+        rtol, atol = (1e-7, 1e-8) if plan.precise else (1e-4, 1e-5)
+        torch.testing.assert_close(drawn.trained(plan, True), expected, rtol=rtol, atol=atol)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from dovetail.ir.dims import Symbol
 from dovetail.ir.source import Computed, Source
 from dovetail.ops.fake.symbolic.symint import dim_of, is_size
 from dovetail.ops.fake.tensor import FakeTensor
+from dovetail.ops.fake.wrapped import in_numbers, is_wrapper
 
 
 class SizesConstant(RestartCapture):
@@ -78,21 +79,23 @@ def _leaves(source: Source) -> list[str]:
 def _with_numbers(s: Session, function: Any, args: Any, kwargs: Any) -> None:
     copies: dict[int, Any] = {}
 
+    def number(size: Any) -> int:
+        return s.table.sizes.hint(dim_of(size))
+
+    def fake(tensor: Any) -> Any:
+        sizes, strides = map(number, tensor.shape), map(number, tensor.stride())
+        return FakeTensor([*sizes], [*strides], tensor.dtype, tensor.device, number(tensor.storage_offset()))
+
     def plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            made = copies.get(id(value))
-            if made is None:
-                sizes = [s.table.sizes.hint(dim_of(n)) for n in value.shape]
-                strides = [s.table.sizes.hint(dim_of(n)) for n in value.stride()]
-                offset = s.table.sizes.hint(dim_of(value.storage_offset()))
-                made = FakeTensor(sizes, strides, value.dtype, value.device, offset)
-                copies[id(value)] = made
-            return made
+            if id(value) not in copies:
+                copies[id(value)] = in_numbers(value, fake, number) if is_wrapper(value) else fake(value)
+            return copies[id(value)]
         if isinstance(value, (list, tuple)):
             return type(value)(map(plain, value))
         if isinstance(value, slice):
             return slice(plain(value.start), plain(value.stop), plain(value.step))
-        return s.table.sizes.hint(dim_of(value)) if is_size(value) else value
+        return number(value) if is_size(value) else value
 
     receiver = getattr(function, "__self__", None)
     function = getattr(plain(receiver), function.__name__) if isinstance(receiver, torch.Tensor) else function

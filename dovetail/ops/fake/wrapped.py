@@ -75,6 +75,20 @@ def rebuilt(tensor: Any, make: Callable[[Any], Any]) -> Any:
     return assembled(type(tensor), made, tensor.__tensor_flatten__()[1], like=tensor)
 
 
+def in_numbers(tensor: Any, make: Callable[[Any], Any], number: Callable[[Any], int]) -> Any:
+    """The same for one whose sizes vary, of which `number` says what they are."""
+
+    def again(part: Any) -> Any:
+        if not isinstance(part, torch.Tensor):
+            return part
+        return in_numbers(part, make, number) if is_wrapper(part) else make(part)
+
+    made = {name: again(part) for name, part in parts(tensor).items()}
+    size, stride = (tuple(map(number, of(tensor))) for of in SIZES)
+    with torch.no_grad():
+        return type(tensor).__tensor_unflatten__(made, tensor.__tensor_flatten__()[1], torch.Size(size), stride)
+
+
 def assembled(cls: Any, made: dict[str, Any], context: Any, like: Any) -> Any:
     """A tensor of the class made of its parts; it must look as `like` does."""
     size, stride = (_in_symbols(like, made, of) for of in SIZES)
