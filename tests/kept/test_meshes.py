@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.kept import processes
+from tests.versions import since
 
 PROGRAM = """
 import torch.distributed as dist
@@ -37,6 +38,7 @@ with loss_parallel():  # PyTorch takes operators on distributed tensors as other
 """
 
 
+@since(13, "tensors keep their mesh in what they say of themselves, and it is not found again")
 def test_another_process_compiles_nothing_where_meshes_are_the_same(tmp_path: Path) -> None:
     first = processes.run(PROGRAM + FIRST, tmp_path)
     second = processes.run(PROGRAM + FIRST + OTHERS, tmp_path)

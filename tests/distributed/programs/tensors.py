@@ -201,9 +201,9 @@ def gathered_in_parts(x, w):
 
 
 def scattered_in_parts(x, w):
-    """Sums of all ranks' products, of which each keeps its rows: one half of the columns after the other."""
+    """Sums of all ranks' products, of which each keeps its rows: one half of the columns below the other."""
     halves = [collectives.reduce_scatter_tensor_autograd(x @ part, "sum", 0, WORLD) for part in w.chunk(2, 1)]
-    return torch.cat(halves, 1)
+    return torch.cat(halves)
 
 
 def passed_around(x, w):
