@@ -4,6 +4,8 @@
     h.requires_grad = True        # as models do before they checkpoint layers
     return self.layers(h)         # gradients of the layers' parameters; that of h reaches nobody
 
+    fused = nn.Parameter(self.conv.weight * scale)      # one that serves this call alone
+
 PyTorch's engine accumulates a gradient in h. Where nobody can see it, the graph is compiled, and computes none
 (`unseen_leaf_`). Whether anybody can is known when the program has been traced: if so, capture starts again, and the
 graph ends before h is told, or PyTorch's engine runs the whole.
@@ -49,8 +51,8 @@ def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:
     told = [each.value for each in given if isinstance(each, Const)]  # to look at a number is to rely on it
     if False in told:
         return False
-    own = value.origin is None and not value.fake.is_inference() and not is_wrapper(value.fake)
-    if own and told == [True] * len(given) and s.gradients.leaves is not None and not s.options.standalone:
+    own = value.origin is None and may_be_unseen(s, value)
+    if own and told == [True] * len(given) and s.gradients.leaves is not None:
         s.gradients.leaves.append((value.fake, value.fake._version))
         return True
     if s.ends.breaks:
@@ -61,14 +63,23 @@ def unseen(s: Session, name: str, args: Args, kwargs: Kwargs) -> bool:
     return False
 
 
+def may_be_unseen(s: Session, data: TensorValue) -> bool:
+    """Might a leaf with this memory be one that nobody sees?"""
+    if s.options.standalone or s.graph is not s.root:
+        return False
+    return s.gradients.leaves is not None and not data.fake.is_inference() and not is_wrapper(data.fake)
+
+
 def rely_on_unseen(s: Session, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
     """The end of a capture. Raises LeafSeen."""
     if not s.gradients.leaves:
         return
-    made = [fake for node in outputs if isinstance(fake := node.meta.get("fake"), torch.Tensor) and fake.requires_grad]
+    given = [fake for node in outputs if isinstance(fake := node.meta.get("fake"), torch.Tensor)]
+    made = [fake for fake in given if fake.requires_grad]
+    leaves = {id(leaf) for leaf, _ in s.gradients.leaves}
     memory = {id(_whole(leaf)) for leaf, _ in s.gradients.leaves}
-    shown = any(id(_whole(fake)) in memory for fake in made)
-    written = any(leaf._version != version for leaf, version in s.gradients.leaves)
+    shown = any(id(fake) in leaves for fake in given) or any(id(_whole(fake)) in memory for fake in made)
+    written = any(leaf.requires_grad and leaf._version != version for leaf, version in s.gradients.leaves)
     differentiated = s.gradients.recorded and any(getattr(each.fake, "requires_grad", False) for each in inputs)
     if shown or written or made and not differentiated or any(map(steers, s.graph.nodes)):
         raise LeafSeen

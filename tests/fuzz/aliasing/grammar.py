@@ -117,6 +117,8 @@ COMPUTED = (
     "{m}.weight.t()", "{m}.cache", "{m}.row", "{m}.weight", "{m}.ema", "{a}.repeat(2, 1)",
     "F.dropout({a}, 0.4)", "torch.rand_like({a})", "F.layer_norm({a}, {a}.shape[-1:])", "{a}.detach() * {b}",
     "torch.addmm({a}, {b}, {m}.weight)", "F.relu({a} * 2, inplace=True)", "{a}.std()", "torch.ones(())",
+    "torch.nn.Parameter({a}.detach())", "{a} * torch.nn.Parameter({b}.detach() * 2)",
+    "{a} + torch.nn.Parameter({b}.detach(), False)",
     "Squared.apply({a})", "Squared.apply({a} * 2)", "Product.apply({a}, {b}, 2.0)[0]",
     "Product.apply({a}, {b}, 3.0)[1]", "Viewed.apply({a})", "Dirtied.apply({a} + 1)",
 )  # fmt: skip

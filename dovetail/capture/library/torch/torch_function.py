@@ -10,7 +10,7 @@ import torch.utils._device
 
 from dovetail.capture.library.torch.constructors import LEGACY
 from dovetail.capture.tables.known_callables import Handler, known
-from dovetail.capture.tensors import torch_function
+from dovetail.capture.tensors import new_leaves, torch_function
 from dovetail.capture.values.base import FALSE, NONE, Args, Const, Kwargs, Session, Value, boolean
 from dovetail.capture.values.callables import ClassValue
 from dovetail.capture.values.objects import ObjectValue
@@ -128,7 +128,7 @@ def _make_subclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     refuse(s, cls)
     with s.overrides.without_subclasses():
         if cls is torch.nn.Parameter:
-            made = s.torch_call(torch.nn.Parameter, [plain(s, data), Const(tracked)], {})
+            made = _parameter(s, as_tensor(plain(s, data)), tracked)
         else:
             made = s.torch_method("detach", [data], {})
             if tracked:
@@ -136,6 +136,18 @@ def _make_subclass(s: Session, args: Args, kwargs: Kwargs) -> Value:
     tensor = as_tensor(made)
     tensor.cls = cls
     return tensor
+
+
+def _parameter(s: Session, data: TensorValue, tracked: bool) -> Value:
+    """`torch.nn.Parameter(data, tracked)`. One that leaves the graph is made by PyTorch, so that it is of the class."""
+    leaves = s.gradients.leaves
+    if leaves is None or not new_leaves.may_be_unseen(s, data):
+        return s.torch_call(torch.nn.Parameter, [data, Const(tracked)], {})
+    made = as_tensor(s.torch_method("detach", [data], {}))
+    if tracked:
+        return s.torch_method("requires_grad_", [made], {})
+    leaves.append((made.fake, made.fake._version))
+    return made
 
 
 def plain(s: Session, value: Any) -> Value:
