@@ -88,6 +88,7 @@ from dovetail.normalize.recording.templates import TEMPLATES
 from dovetail.normalize.text import aten_text
 from dovetail.normalize.wrapper_tensors import take_apart
 from dovetail.ops.calls.autograd_calls import begins_to_record, makes_leaves, needs_autograd, steered, without_gradients
+from dovetail.ops.fake.masks import masks_given_back
 from dovetail.ops.fake.symbolic.number import NumberNeeded
 from dovetail.ops.fake.symbolic.unbacked import discovering
 from dovetail.ops.fake.wrapped import is_wrapper
@@ -107,6 +108,7 @@ if TYPE_CHECKING:
 TEMPLATES.update(attention.TEMPLATES)
 
 
+@masks_given_back()
 def compile_entry(wanted: Compilation) -> guards.Entry:
     """An entry for one call, phase by phase."""
     options, events = wanted.options, wanted.events

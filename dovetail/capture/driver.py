@@ -49,6 +49,7 @@ from dovetail.ir.literals import in_words
 from dovetail.ir.records import dataclass
 from dovetail.ir.varying import CONSTANT, Varying
 from dovetail.ops.fake import FakeMode
+from dovetail.ops.fake.masks import masks_given_back
 
 #: Imported to fill the tables.
 TABLES = (
@@ -238,7 +239,7 @@ def _attempt(
         _refuse_disabled(target)
         _refuse_generators(target)
     try:
-        with preserved(session), FakeMode() as session.tensors.fakes:
+        with preserved(session), masks_given_back(), FakeMode() as session.tensors.fakes:
             return _traced(session, target, rest, args, kwargs)
     except Unsupported as error:
         error.reason = error.reason if rest is None else as_called(rest, error.reason)

@@ -3,6 +3,7 @@ by heads and columns inside, and by the vocabulary in its loss; then sharded, wi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -153,3 +154,23 @@ def case_sharded_too():
 
         eager, compiled = functools.partial(sharded, mesh=mesh), functools.partial(sharded, mesh=mesh, ways=ways)
         same_training(Model, eager, compiled, functools.partial(trained, groups=grid[0]))
+
+
+def case_an_embedding_leaves_no_mask_of_a_graph_that_was_not_finished():
+    """PyTorch keeps which words are on this rank for the sum that follows, where every call finds it."""
+    mesh = init_device_mesh(DEVICE.type, (dist.get_world_size(),))
+    weight = distribute_tensor(torch.randn(16, 8), mesh, [Shard(0)])
+    words = distribute_tensor(torch.arange(6), mesh, [Replicate()])
+
+    def program(words, weight, last):
+        found = F.embedding(words, weight)
+        if not last:
+            dovetail.graph_break()
+        return found.redistribute(placements=[Replicate()]).to_local()
+
+    expected = program(words, weight, True) + 0
+    with contextlib.suppress(dovetail.errors.GraphBreakError):
+        dovetail.compile(program, fullgraph=True)(words, weight, False)
+        raise AssertionError("a graph that does not end")
+    torch.testing.assert_close(program(words, weight, True) + 0, expected)
+    torch.testing.assert_close(dovetail.compile(program, fullgraph=True)(words, weight, True) + 0, expected)
