@@ -108,9 +108,13 @@ if TYPE_CHECKING:
 TEMPLATES.update(attention.TEMPLATES)
 
 
-@masks_given_back()
 def compile_entry(wanted: Compilation) -> guards.Entry:
     """An entry for one call, phase by phase."""
+    with masks_given_back():
+        return _phases(wanted)
+
+
+def _phases(wanted: Compilation) -> guards.Entry:
     options, events = wanted.options, wanted.events
     try:
         captured = trace(wanted.fn, wanted.args, wanted.kwargs, options, events, wanted.varying, wanted.lasts, True)
