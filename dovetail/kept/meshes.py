@@ -66,7 +66,6 @@ def _of_group(group: Any) -> tuple:
     return tuple(dist.get_process_group_ranks(group)), dist.get_rank(group), dist.get_backend(group)
 
 
-
 def ways_of_operators() -> tuple:
     """What decides beside tensors and meshes how operators on distributed tensors run: regions as `loss_parallel`."""
     dispatcher: Any = importlib.import_module("torch.distributed.tensor").DTensor._op_dispatcher

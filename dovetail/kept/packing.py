@@ -39,6 +39,8 @@ from dovetail.ops.fake.tensor import FakeTensor
 from dovetail.ops.fake.wrapped import inner, is_wrapper
 
 LARGEST = 1 << 16  # bytes of a tensor that a program has as a constant
+
+
 def pack(value: Any, own: Collection[Any] = (), meshes: Sequence[Any] = ()) -> bytes:
     """Raises Unkept for what belongs to one process. `own` are the program's operators that may be part of it, `meshes`
     what `unpack` will be given in their places."""

@@ -42,6 +42,10 @@ class Store:
         USED.add(key)
         return payload
 
+    def has(self, key: str) -> bool:
+        """Is there a file for it? Whether it checks is known when it is read."""
+        return self.folder is not None and (self.folder / key[:2] / key).exists()
+
     def put(self, key: str, payload: bytes) -> None:
         if self.folder is None:
             return

@@ -8,13 +8,12 @@ Work is Python's calls, of native functions and turns of generators too, which a
 from __future__ import annotations
 
 import argparse
-import functools
 import gc
 import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import dovetail
+from tests import forks
 
 #: How many times as large the second program is, and how many times as much work it may be.
 TIMES, MOST = 4, 4.8
@@ -175,39 +175,29 @@ def work(run: Callable[[], Any]) -> int:
     return count
 
 
-def apart(function: Callable[[], int]) -> int:
-    """In a process of its own, with nothing on disk."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        os.close(reading)
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["DOVETAIL_CACHE_DIR"] = folder
-            os.write(writing, str(function()).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer:
-        found = answer.read()
-    os.waitpid(child, 0)
-    return int(found)
-
-
-def growth(name: str, size: int) -> tuple[int, int]:
-    """The work for a program, and for one that is `TIMES` as large."""
-    first, second = (apart(functools.partial(_compiled, name, size * times)) for times in (1, TIMES))
-    return first, second
-
-
-def _compiled(name: str, size: int) -> int:
+def work_of(name: str, size: int) -> int:
+    """The work for one program."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return work(CASES[name](size))
 
 
-def found(names: list[str], size: int) -> Iterator[tuple[str, int, int]]:
-    for name in names:
-        yield name, *growth(name, size)
+def growth(name: str, size: int) -> tuple[int, int]:
+    """The work for a program, and for one that is `TIMES` as large: each in a process of its own, nothing on disk."""
+    first, second = (_apart(name, size * times) for times in (1, TIMES))
+    return first, second
+
+
+def _apart(name: str, size: int) -> int:
+    program = f"from tests.e2e.compile_growth import work_of; print(work_of({name!r}, {size}))"
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**os.environ, "PYTHONPATH": forks.PLACES, "DOVETAIL_CACHE_DIR": folder}
+        done = forks.python("-c", program, env=env)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return int(done.stdout)
 
 
 def main() -> int:
@@ -215,9 +205,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(CASES)}")
     parser.add_argument("--size", type=int, default=25, help="layers, parameters and so on of the smaller program")
     chosen = parser.parse_args()
-    torch.set_num_threads(1)
     failed = False
-    for name, first, second in found(chosen.names or list(CASES), chosen.size):
+    for name in chosen.names or CASES:
+        first, second = growth(name, chosen.size)
         failed |= second > MOST * first
         print(f"{name}: {first:,} calls, {TIMES} times as large {second:,}: {second / first:.1f} times", flush=True)
     return failed

@@ -17,7 +17,9 @@ Node = torch.fx.Node
 
 
 class GraphMemory:
-    """By memory: the first input that it belongs to, the first call that has it, and the calls that write to it."""
+    """By memory: the first input that it belongs to, the first call that has it, and the calls that write to it.
+
+    What is no tensor has none of these."""
 
     def __init__(self, s: Session) -> None:
         self.s = s
@@ -46,16 +48,18 @@ class GraphMemory:
     def _catch_up(self) -> None:
         """With the nodes that have come since; calls come at the end, inputs before them."""
         for placeholder, given in self.s.taken.inputs[self.taken :]:
-            self.inputs.setdefault(storage_of(placeholder), (placeholder, given))
+            if storage := storage_of(placeholder):
+                self.inputs.setdefault(storage, (placeholder, given))
         self.taken = len(self.s.taken.inputs)
         while (node := self.last.next) is not self.s.root._root:
             self.last = node
             if node.op == "placeholder":
                 continue
             self.places[node] = len(self.places)
-            self.makers.setdefault(storage_of(node), node)
+            if storage := storage_of(node):
+                self.makers.setdefault(storage, node)
             if node.meta.get("mutates"):
-                for storage in {storage_of(given) for given in node.all_input_nodes}:
+                for storage in {storage_of(given) for given in node.all_input_nodes} - {0}:
                     self.writers[storage].append(node)
 
 

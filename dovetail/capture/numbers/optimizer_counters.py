@@ -18,7 +18,6 @@ import torch.fx
 from dovetail.capture.numbers.graph_memory import graph_memory
 from dovetail.capture.numbers.input_numbers import InputNumber
 from dovetail.capture.state.module_globals import in_optimizer
-from dovetail.capture.tables.graph_functions import storage_of
 from dovetail.capture.tables.operator_names import BINARY, COMPARISONS, FIELD
 from dovetail.capture.values.base import Const, Session, Value
 from dovetail.capture.values.tensor import TensorValue
@@ -84,7 +83,7 @@ def _operand(s: Session, argument: Any, user: Node) -> Value | None:
 
 def _input(s: Session, node: Node) -> tuple[torch.Tensor, Source, Node] | None:
     """The tensor outside whose memory the node's tensor is, the path to it and its placeholder."""
-    found = graph_memory(s).input(node) if storage_of(node) else None
+    found = graph_memory(s).input(node)
     if found is None:
         return None
     placeholder, given = found
@@ -101,7 +100,7 @@ MAKERS = (torch.zeros, torch.ones, torch.full, torch.tensor, torch.as_tensor)
 
 def _made(s: Session, node: Node) -> tuple[torch.Tensor, None, Node] | None:
     """The same of one that the graph makes of constants."""
-    maker = graph_memory(s).maker(node) if storage_of(node) else None
+    maker = graph_memory(s).maker(node)
     if maker is None or maker.target not in MAKERS or maker.all_input_nodes or maker.meta["fake"].dim():
         return None
     with torch._C._DisableTorchDispatch():

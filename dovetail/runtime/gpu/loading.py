@@ -111,10 +111,13 @@ def _binaries(
     aligned: bool = True,
 ) -> list[Binary]:  # fmt: skip
     """From disk, or compiled beside one another."""
-    found = [store.get(_key(k, capability, aligned)) for k in kernels]
+    keys = [_key(k, capability, aligned) for k in kernels]
+    found = [store.get(key) for key in keys]
     todo = [k for k, data in enumerate(found) if data is None]
     todo.sort(key=lambda k: _patience(kernels[k]))
-    making = {k: AHEAD.take(*_work(kernels[k], capability, store, aligned)) for k in todo}
+    making = {
+        k: AHEAD.take((store.folder, keys[k]), _work(kernels[k], keys[k], capability, store, aligned)) for k in todo
+    }
     try:
         if making:
             meanwhile()
@@ -129,13 +132,14 @@ def _binaries(
 def _begin(kernels: Iterable[Kernel], capability: int, store: Store) -> None:
     """Unless they are on disk."""
     for kernel in sorted(kernels, key=_patience):
-        if store.get(_key(kernel, capability, True)) is None:
-            AHEAD.begin(*_work(kernel, capability, store, True))
+        key = _key(kernel, capability, True)
+        if not store.has(key):
+            AHEAD.begin((store.folder, key), _work(kernel, key, capability, store, True))
 
 
 def _give_up(kernels: Iterable[Kernel], capability: int, store: Store) -> None:
     for kernel in kernels:
-        AHEAD.give_up(_work(kernel, capability, store, True)[0])
+        AHEAD.give_up((store.folder, _key(kernel, capability, True)))
 
 
 def _patience(kernel: Kernel) -> int:
@@ -143,18 +147,15 @@ def _patience(kernel: Kernel) -> int:
     return -len(kernel.text)
 
 
-def _work(
-    kernel: Kernel, capability: int, store: Store, aligned: bool
-) -> tuple[tuple[Path | None, str], Callable[[], bytes]]:
-    """What makes machine code of the kernel and puts it on disk, and what is told apart by."""
-    key = _key(kernel, capability, aligned)
+def _work(kernel: Kernel, key: str, capability: int, store: Store, aligned: bool) -> Callable[[], bytes]:
+    """What makes machine code of the kernel and puts it on disk."""
 
     def make() -> bytes:
         made = to_binary(kernel, capability, aligned).to_bytes()
         store.put(key, made)
         return made
 
-    return (store.folder, key), make
+    return make
 
 
 def _key(kernel: Kernel, capability: int, aligned: bool) -> str:
